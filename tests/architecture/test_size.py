@@ -22,11 +22,11 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_query": 1_107,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
-    "libs/servicekit": 6_002,  # aim 6,000
-    "libs/streamtable_sinks": 2_302,
+    "libs/servicekit": 5_997,  # aim 6,000
+    "libs/streamtable_sinks": 2_177,
     "libs/streamtable_capture": 1_829,
     "spark": 4_407,  # aim 3,200
-    "services/click_count": 377,  # aim 300
+    "services/click_count": 437,  # aim 300; 60 of them are processors that answer, and the service that asks them
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 1_463,  # aim 600
     "services/console": 1_808,  # aim 1,700

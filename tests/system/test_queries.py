@@ -30,7 +30,7 @@ from streamtable import (
 from streamtable.base.range_assignor import order_of, range_of
 from streamtable.codec.plain import Long, String
 from streamtable.errors import ConfigurationError, GraphError, NotReady
-from streamtable_query import PartitionMoved, Query, QueryServer, advertise
+from streamtable_query import PartitionMoved, Query, QueryServer, RemoteTable, add_query_service, advertise
 from streamtable_query.sources import ProcessorSource
 
 PARTITIONS = 4
@@ -346,3 +346,68 @@ def test_a_process_of_another_cluster_with_the_same_names_is_refused(bench: Benc
             tuple(each) for each in call.trailing_metadata() or ()
         ]
         assert "works on another Kafka cluster" in str(call.details())
+
+
+def test_a_remote_table_answers_as_a_view_does_and_shows_the_writes_that_were_waited_for(
+    bench: Bench,
+) -> None:
+    group = bench.counting(partitions=PARTITIONS)
+    fill(bench)
+    with RemoteTable(Query(bench.kafka, group, group.table, timeout=PATIENT)) as counts:
+        assert not counts.ready
+        until(lambda: "has partition" in counts.not_ready, "it says what is missing")
+        with instance(bench, group, "a"):
+            until(lambda: counts.ready, "there is a process to ask")
+            asyncio.run(counts.wait_for_async(emit(bench, "user-0"), PATIENT))
+            answer = counts.answer("user-0")
+            assert (answer.value, answer.stale) == (EXPECTED["user-0"] + 1, False)
+            bench.wait_handled(group)
+            found = list(counts.iterate("user-1", "user-10"))
+            assert found == [("user-11", 3), *((f"user-{n}", EXPECTED[f"user-{n}"]) for n in range(12, 20))]
+            assert max(each.age_seconds for each in counts.position().values()) >= 0
+            with pytest.raises(NotImplementedError, match="a copy of the table"):
+                counts.watch("user-0")
+        assert counts.ready, "it still answers for all others when a partition has no process"
+
+
+def test_a_remote_table_refuses_copies_that_may_lack_a_write_which_was_waited_for(bench: Bench) -> None:
+    group = bench.counting(partitions=1)
+    with (
+        Query(bench.kafka, group, group.table, stale_ok=30) as counts,
+        pytest.raises(ConfigurationError, match="without stale_ok"),
+    ):
+        RemoteTable(counts)
+
+
+def test_a_remote_table_skips_rows_that_cannot_be_decoded_and_names_them(bench: Bench) -> None:
+    group = bench.counting(partitions=1)
+    fill(bench)
+    texts = Table(group.table.name, String(), Json())
+    with instance(bench, group, "a") as running:
+        bench.wait_handled(group, running)
+        with Query(bench.kafka, group, cast("Any", texts), timeout=PATIENT) as counts:
+            skipped: list[UnreadableRow] = []
+            assert list(counts.iterate("user-3", on_unreadable=skipped.append)) == []
+            assert [each.key for each in skipped][:2] == [b"user-3", b"user-30"]
+
+
+def test_a_server_of_an_event_loop_refuses_with_the_same_reasons(bench: Bench) -> None:
+    group = bench.counting(partitions=1)
+    processor = bench.processor(group)
+
+    async def refused() -> grpc.aio.AioRpcError:
+        server = grpc.aio.server()
+        add_query_service(processor, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub: Any = QueryStub(cast("Any", channel))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Get(query_pb2.GetRequest(version=1, group="other", table="other-table"))
+        await server.stop(0)
+        return caught.value
+
+    error = asyncio.run(refused())
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert f"no group 'other' runs here, only {group.name}" in str(error.details())
+    assert "wrong-group" in str(error.trailing_metadata())

@@ -22,6 +22,7 @@ from tests.faults.patience import patiently
 from tests.hostile.program import wait_until
 from tests.system.secure_world import STATUS_TOPIC, World, secure_world, services
 
+from click_count.topics import by_count
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.certificates import Authority, write_secret
@@ -32,6 +33,7 @@ from streamtable.base.ports import TopicDescription
 from streamtable.base.types import TopicPartition
 from streamtable.errors import AuthenticationFailed, AuthorizationError
 from streamtable_admin.rights import Acl, UserAdmin
+from streamtable_query import Query
 from user_status.topics import UPDATES
 
 pytestmark = [
@@ -304,6 +306,20 @@ def test_a_service_with_a_wrong_password_says_whose_and_where_to_correct_it(worl
     assert code == 1
     assert "user 'click-count-query' does not get in: correct STREAMTABLE_KAFKA_SASL_USERNAME" in said
     assert "not-the-password" not in said
+
+
+def test_the_owners_of_partitions_are_told_to_those_who_follow_the_group_and_to_no_others(
+    world: World,
+) -> None:
+    group = by_count()
+    with Query(world.kafka("click-count-query"), group, group.table) as counts:
+        # The processor may run here; it says no address.
+        wait_until(lambda: counts.not_ready.startswith(("no process of group", "the process of group")), 60)
+    with (
+        Query(world.kafka("user-status-emitter"), group, group.table) as counts,
+        pytest.raises(AuthorizationError, match="click-count"),
+    ):
+        counts.get("alice", timeout=20)
 
 
 def test_a_service_that_trusts_another_authority_reports_that_the_broker_is_not_trusted(

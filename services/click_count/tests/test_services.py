@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from click_count.main import app
+from click_count.topics import by_count
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
+from contracts.grpc.query.v1 import query_pb2
+from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
 from localkafka.broker import Broker
+from localkafka.certificates import Authority
+from localkafka.process import reserve_port
 from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from servicekit_testing import Process, retrying_client, with_ids
 from servicekit_testing.trace_collector import Collected, TraceCollector, collecting
+from streamtable import Kafka
+from streamtable.errors import ConfigurationError, NotReady
+from streamtable_query import Query
 
 PARTITIONS = 4
 GROUPS = ("click-count", "click-count-2")
@@ -51,6 +60,11 @@ class Cluster:
         process = Process("click_count.main", arguments, {**self.environment, **own, **environment})
         self._stack.callback(process.close)
         return process
+
+    def answering(self, address: str, **environment: str) -> Process:
+        """Start a processor that answers queries at this address."""
+        own = {"CLICK_COUNT_QUERY_ADDRESS": address, "STREAMTABLE_GRPC_ADDRESS": address}
+        return self.start("processor", **own, **environment)
 
     def http(self, process: Process) -> httpx.Client:
         client = retrying_client(f"http://{process.address()}")
@@ -151,6 +165,115 @@ def test_clicks_taken_by_the_emitter_are_counted_and_answered(cluster: Cluster) 
     assert "streamtable_records_in_total" in processor.get("/metrics").text
     assert processes["emitter"].stop(signal.SIGINT) == 0
     assert processes["processor"].stop() == 0
+
+
+def test_processors_answer_for_services_that_have_no_copy_of_the_table(cluster: Cluster) -> None:
+    load = cluster.start("load", "--rate", "0", "--count", "3000", "--keys", "40", "--seed", "3")
+    query, view = cluster.start("query", "--over", "instances"), cluster.start("view", "--over", "instances")
+    client = cluster.http(query)
+    with ExitStack() as ports:
+        addresses = [f"127.0.0.1:{ports.enter_context(reserve_port()).getsockname()[1]}" for _ in range(2)]
+        processors = [cluster.answering(address) for address in addresses]
+        assert load.ended() == 0, load.output
+        wait_until(lambda: ready(client))
+        wait_until(lambda: total(client) == 3000)
+
+        items = client.get("/clicks?limit=1000").json()["items"]
+        assert {item["user_id"]: count_of(client, item["user_id"]) for item in items} == {
+            item["user_id"]: item["count"] for item in items
+        }
+        page = client.get("/clicks?limit=3").json()
+        assert page["items"] == items[:3]
+        assert client.get(f"/clicks?limit=3&cursor={page['next']}").json()["items"] == items[3:6]
+        assert client.get("/clicks/nobody").status_code == 404
+        answer = client.get(f"/clicks/{items[0]['user_id']}").json()
+        assert 0 <= answer["age_seconds"] < 60
+        with grpc.insecure_channel(view.address()) as channel:
+            stub: Any = ClickCountsStub(channel)
+            assert counts_of(stub) == {item["user_id"]: item["count"] for item in items}
+            with pytest.raises(grpc.RpcError) as refused:
+                next(stub.Watch(pb.WatchRequest(user_id="alice")))
+            error: Any = refused.value
+            assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        for path in ("/events", "/top"):
+            assert client.get(path).status_code == 501
+            assert "a copy of the table" in client.get(path).json()["detail"]
+
+        assert [each.stop() for each in processors] == [0, 0]
+        emitter = cluster.http(cluster.start("emitter"))
+        wait_until(lambda: ready(emitter))
+        sent = emitter.post("/clicks", json=with_ids({"user_id": "dave", "url": "x"}))
+        cluster.answering(addresses[1])
+        token = {"Streamtable-Token": sent.headers["streamtable-token"]}
+        assert client.get("/clicks/dave", headers=token).json()["count"] == 1
+        wait_until(lambda: total(client) == 3001)
+        assert query.stop() == 0
+        assert view.stop() == 0
+
+
+def test_processors_answer_those_who_have_a_certificate_and_a_key_and_for_their_own_group_only(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    authority = Authority("here")
+    (tmp_path / "authority.crt").write_bytes(authority.certificate)
+    secret, elsewhere = "k" * 32, "o" * 32
+    digests = {name: sha256(key.encode()).hexdigest() for name, key in (("q", secret), ("s", elsewhere))}
+    trusted = {"CLICK_COUNT_QUERY_AUTHORITIES_FILE": str(tmp_path / "authority.crt")}
+
+    def certified(name: str) -> dict[str, str]:
+        certificate, key = authority.issue(name).write(tmp_path, name)
+        return {
+            "SERVICEKIT_GRPC_CERTIFICATE_FILE": str(certificate),
+            "SERVICEKIT_GRPC_KEY_FILE": str(key),
+        }
+
+    with reserve_port() as port:
+        address = f"127.0.0.1:{port.getsockname()[1]}"
+        cluster.answering(
+            address,
+            SERVICEKIT_GRPC_CLIENT_AUTHORITIES_FILE=str(tmp_path / "authority.crt"),
+            SERVICEKIT_API_KEYS=f"q:click-count/read:{digests['q']},s:user-status/read:{digests['s']}",
+            **certified("processor"),
+        )
+        load = cluster.start("load", "--rate", "0", "--count", "500", "--keys", "5")
+        client = cluster.http(
+            cluster.start(
+                "query", "--over", "instances", CLICK_COUNT_QUERY_KEY=secret, **trusted, **certified("query")
+            )
+        )
+        assert load.ended() == 0, load.output
+        wait_until(lambda: total(client) == 500)
+
+        group, kafka = by_count(), Kafka(cluster.environment["STREAMTABLE_BOOTSTRAP_SERVERS"])
+        pair = authority.issue("caller")
+        mine = grpc.ssl_channel_credentials(authority.certificate, pair.key, pair.certificate)
+        for key, code in (
+            (None, "UNAUTHENTICATED"),
+            ("x" * 32, "UNAUTHENTICATED"),
+            (elsewhere, "PERMISSION"),
+        ):
+            metadata = None if key is None else {"x-api-key": key}
+            with (
+                Query(kafka, group, group.table, credentials=mine, metadata=metadata, timeout=60) as counts,
+                pytest.raises(ConfigurationError, match=code),
+            ):
+                counts.get("user-1")
+        nameless = grpc.ssl_channel_credentials(authority.certificate)
+        with (
+            Query(kafka, group, group.table, credentials=nameless, timeout=1) as counts,
+            pytest.raises(NotReady, match="UNAVAILABLE"),
+        ):
+            counts.get("user-1")
+
+        with grpc.secure_channel(address, mine) as channel:
+            asked = query_pb2.GetRequest(
+                version=1, group="click-count-2", table="click-count-2-table", keys=[b"x"]
+            )
+            with pytest.raises(grpc.RpcError) as refused:
+                QueryStub(channel).Get(asked, timeout=5, metadata=(("x-api-key", secret),))
+        error: Any = refused.value
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert error.details() == "no group 'click-count-2' runs here, only click-count"
 
 
 def test_both_handlers_make_the_same_table_from_a_load(cluster: Cluster) -> None:

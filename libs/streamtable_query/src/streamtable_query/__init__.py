@@ -4,8 +4,9 @@
 """
 
 from streamtable_query.address import QueryAddress, advertise
-from streamtable_query.asking import PartitionMoved, QueryAnswer
+from streamtable_query.answers import PartitionMoved, QueryAnswer
 from streamtable_query.query import Query
+from streamtable_query.remote_table import RemoteTable
 from streamtable_query.server import QueryServer, add_query_service
 from streamtable_query.shared_view import SharedView
 
@@ -15,6 +16,7 @@ __all__ = [
     "QueryAddress",
     "QueryAnswer",
     "QueryServer",
+    "RemoteTable",
     "SharedView",
     "add_query_service",
     "advertise",

@@ -4,24 +4,24 @@ import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import grpc
 
 from contracts.grpc.query.v1 import query_pb2
 from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
-from streamtable import Ack, BadToken, Kafka, PartitionNotAssigned, Table
+from streamtable import Ack, BadToken, Kafka, PartitionNotAssigned, Table, UnreadableRow
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.closing import Closing
 from streamtable.base.decoding import decoded
-from streamtable.base.keys import Span, as_key, spans_of
+from streamtable.base.keys import Span, as_key, prefix_span, spans_of
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable.tables.position import TablePosition
 from streamtable.views.read_your_writes import CommitWatcher
+from streamtable_query.answers import Asking, PartitionMoved, QueryAnswer, Routes, Source
 from streamtable_query.channels import Channels
 from streamtable_query.owners import PartitionOwner
 from streamtable_query.protocol import KEYS_MAX, REASON, VERSION
@@ -46,51 +46,6 @@ _KINDS: Final[Mapping[int, Kind]] = {
     query_pb2.SOURCE_STANDBY: "standby",
     query_pb2.SOURCE_VIEW: "view",
 }
-
-
-class PartitionMoved(RetryLater):
-    """A partition moved to another process between two pages of a strict range: read the range again."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryAnswer(Generic[V]):
-    """A committed row, with how far and how old it is.
-
-    Attributes:
-        value: The row; None if the key has none.
-        partition: The partition of the key.
-        offset: The row holds everything below this offset in the table's topic.
-        age_seconds: All that was committed until this many seconds before the answer is in the row: the group's coordinator
-            confirmed then that the process has the partition, a processor of this process committed then, or the copy had
-            everything then.
-        source: "instance": the process that has the partition has answered; "local": it is this process; "standby": a standby
-            copy; "view": a member of a shared view.
-        address: The address of that process; "" for this one.
-    """
-
-    value: V | None
-    partition: int
-    offset: int
-    age_seconds: float
-    source: Literal["local", "instance", "standby", "view"]
-    address: str = ""
-
-
-class Routes(Protocol):
-    """Knows which processes can answer for a partition; see `PartitionOwners.routes`."""
-
-    def routes(
-        self, partition: int, partitions: int, since: float, *, copies: bool
-    ) -> Sequence[PartitionOwner]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """The limits of one call: a monotonic time, and seconds."""
-
-    deadline: float
-    max_age: float
-    stale_ok: float | None
 
 
 class TableQueries(Closing, Generic[K, V]):
@@ -128,7 +83,9 @@ class TableQueries(Closing, Generic[K, V]):
         self.table = table
         self._here = OwnProcess(f"the query of {table.name!r}")
         self._members, self._writer = members, writer
-        self._near, self._limits, self._copies = near, limits, copies
+        self._near, self._copies = near, copies
+        self.limits = limits
+        """The limits of calls that give no others."""
         self._clock = clock or SystemClock()
         self._hash = hash_of_rows(table)
         self._cluster = kafka.admin()
@@ -247,18 +204,78 @@ class TableQueries(Closing, Generic[K, V]):
         self._here.check()
         numbers = range(self._count()) if partition is None else [partition]
         for span in spans_of(self.table.key, start, end, self.table.name):
-            read = [self._pages(number, span, timeout, stale_ok, strict=strict) for number in numbers]
-            for number, data, row in heapq.merge(*read, key=lambda each: each[1]):
-                yield (
-                    decoded(self.table.key, data, self.table.name, number, data),
-                    decoded(self.table.value, row, self.table.name, number, data),
-                )
+            for number, data, row in self._merged(numbers, span, timeout, stale_ok, strict=strict):
+                yield self._row(number, data, row)
+
+    def iterate(
+        self,
+        prefix: K | None = None,
+        after: K | None = None,
+        on_unreadable: Callable[[UnreadableRow], object] | None = None,
+    ) -> Iterator[tuple[K, V]]:
+        """Iterate over the rows of all partitions as `View.iterate` does, each page as committed. Raises like `range`.
+
+        Args:
+            prefix: A key whose encoded bytes all keys begin with; None: all.
+            after: The key to begin behind; None: from the first.
+            on_unreadable: Called with the error of each row that is skipped because it cannot be decoded.
+        """
+        self._here.check()
+        key = self.table.key
+        start, end = (None, None) if prefix is None else prefix_span(key, prefix, self.table.name)
+        if after is not None:
+            start = max(start or b"", key.encode(after) + b"\0")
+        for number, data, row in self._merged(range(self._count()), (start, end), None, None, strict=False):
+            try:
+                found = self._row(number, data, row)
+            except UnreadableRow as error:
+                if on_unreadable is not None:
+                    on_unreadable(error)
+            else:
+                yield found
+
+    def wait_for(self, ack: Ack, timeout: float) -> int:
+        """Wait until the process that has a partition shows the effect of an event.
+
+        Returns:
+            The offset in the table's topic that answers about the partition must have reached to show it.
+
+        Raises:
+            NotReady: It does not within `timeout` seconds, or does not answer.
+            BadToken: The table has no partition of that number.
+        """
+        ask = self._asking(timeout, None, None)
+        end = self._end_of(ack, ask)
+        # Any key will do: the answer's offset counts, and no service has an empty key.
+        self._found(ask, ack.partition, [b""], end)
+        return end
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of the table. Raises `NotReady` if there is no such topic."""
+        return self._count()
+
+    @property
+    def not_ready(self) -> str:
+        """The reason why some key cannot be answered for at the moment; empty if each partition has a process to ask.
+
+        Raises:
+            AuthorizationError: A permission is missing.
+        """
+        since = self._clock.monotonic() - self.limits.max_age
+        try:
+            count = self._count()
+            for partition in range(count):
+                self._routes.routes(partition, count, since, copies=self.limits.stale_ok is not None)
+        except (RetryLater, ConfigurationError) as error:
+            return error.message
+        return ""
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _asking(self, timeout: float | None, max_age: float | None, stale_ok: float | None) -> Asking:
         self._here.check()
-        usual = self._limits
+        usual = self.limits
         return Asking(
             self._clock.monotonic() + (usual.deadline if timeout is None else timeout),
             usual.max_age if max_age is None else max_age,
@@ -268,7 +285,7 @@ class TableQueries(Closing, Generic[K, V]):
     def _count(self) -> int:
         """Return the number of partitions of the table. A table that was created again may have others."""
         now = self._clock.monotonic()
-        if now - self._counted_at > self._limits.max_age:
+        if now - self._counted_at > self.limits.max_age:
             topic = self._cluster.topics([self.table.name]).get(self.table.name)
             if topic is None:
                 raise NotReady(f"Kafka has no topic {self.table.name!r}: has its group been started?")
@@ -295,9 +312,26 @@ class TableQueries(Closing, Generic[K, V]):
         return end
 
     def _get(self, ask: Asking, partition: int, keys: list[bytes], end: int) -> list[QueryAnswer[V]]:
+        found, source, address = self._found(ask, partition, keys, end)
+        codec, name = self.table.value, self.table.name
+        return [
+            QueryAnswer(
+                None if value is None else decoded(codec, value, name, partition, key),
+                partition,
+                found.offset,
+                found.age_seconds,
+                source,
+                address,
+            )
+            for key, value in zip(keys, found.values, strict=True)
+        ]
+
+    def _found(
+        self, ask: Asking, partition: int, keys: list[bytes], end: int
+    ) -> tuple[FoundRows, Source, str]:
+        """Return encoded rows that hold everything below `end`, with their source and its address."""
         if (near := self._get_near(ask, partition, keys, end)) is not None:
-            source: Literal["local", "view"] = "view" if near.kind == "view" else "local"
-            return self._answers(partition, keys, near.values, near.offset, near.age_seconds, source, "")
+            return near, "view" if near.kind == "view" else "local", ""
         request = query_pb2.GetRequest(
             version=VERSION,
             group=self._members,
@@ -322,31 +356,8 @@ class TableQueries(Closing, Generic[K, V]):
         # What a copy says of its age is at most as old as the call.
         age = now - owner.confirmed_at if kind == "task" else found.age_seconds + (now - asked_at)
         values = [row.value if row.HasField("value") else None for row in found.rows]
-        named: Literal["instance", "standby", "view"] = "instance" if kind == "task" else kind
-        return self._answers(partition, keys, values, found.offset, age, named, str(owner.address))
-
-    def _answers(
-        self,
-        partition: int,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        offset: int,
-        age: float,
-        source: Literal["local", "instance", "standby", "view"],
-        address: str,
-    ) -> list[QueryAnswer[V]]:
-        codec, name = self.table.value, self.table.name
-        return [
-            QueryAnswer(
-                None if value is None else decoded(codec, value, name, partition, key),
-                partition,
-                offset,
-                age,
-                source,
-                address,
-            )
-            for key, value in zip(keys, values, strict=True)
-        ]
+        named: Source = "instance" if kind == "task" else kind
+        return FoundRows(values, found.offset, age, kind), named, str(owner.address)
 
     def _get_near(self, ask: Asking, partition: int, keys: Sequence[bytes], end: int) -> FoundRows | None:
         """Return the answer of this process; None if another one has to be asked.
@@ -361,6 +372,26 @@ class TableQueries(Closing, Generic[K, V]):
                 if found.offset >= end and (self._copies or found.age_seconds <= ask.max_age):
                     return found
         return None
+
+    def _row(self, partition: int, key: bytes, row: bytes) -> tuple[K, V]:
+        name = self.table.name
+        return (
+            decoded(self.table.key, key, name, partition, key),
+            decoded(self.table.value, row, name, partition, key),
+        )
+
+    def _merged(
+        self,
+        partitions: Iterable[int],
+        span: Span,
+        timeout: float | None,
+        stale_ok: float | None,
+        *,
+        strict: bool,
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the encoded rows of partitions, in the order of their keys."""
+        read = [self._pages(number, span, timeout, stale_ok, strict=strict) for number in partitions]
+        return heapq.merge(*read, key=lambda each: each[1])
 
     def _pages(
         self, partition: int, span: Span, timeout: float | None, stale_ok: float | None, *, strict: bool

@@ -1,8 +1,9 @@
 """Answers queries of other processes from the committed rows and the copies in this one."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NoReturn, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 import structlog
@@ -92,7 +93,9 @@ class QueryServer:
         self.stop()
 
 
-def add_query_service(processors: Answering | Sequence[Answering], server: grpc.Server) -> None:
+def add_query_service(
+    processors: Answering | Sequence[Answering], server: grpc.Server | grpc.aio.Server
+) -> None:
     """Add `streamtable.query.v1.Query` to a server.
 
     Args:
@@ -109,18 +112,68 @@ def add_query_service(processors: Answering | Sequence[Answering], server: grpc.
         raise ConfigurationError(
             "two processors of the same group in one process: queries cannot tell them apart"
         )
-    add_QueryServicer_to_server(_Servicer(by_group), server)
+    answers = _Answers(by_group)
+    add: Any = add_QueryServicer_to_server  # its types know synchronous servers only
+    add(_Servicer(answers) if isinstance(server, grpc.Server) else _AsyncServicer(answers), server)
+
+
+class _Refused(Exception):
+    """The end of a call without an answer."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.metadata = ((REASON, reason),) if reason else ()
 
 
 class _Servicer(QueryServicer):
+    """For a synchronous server."""
+
+    def __init__(self, answers: "_Answers") -> None:
+        self._answers = answers
+
+    def Get(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        return self._ended(self._answers.get, request, context)
+
+    def Range(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        return self._ended(self._answers.range, request, context)
+
+    def _ended(self, answer: Callable[[Any], Any], request: Any, context: Any) -> Any:
+        try:
+            return answer(request)
+        except _Refused as refused:
+            context.set_trailing_metadata(refused.metadata)
+            return context.abort(refused.code, str(refused))
+
+
+class _AsyncServicer:
+    """For a server of `grpc.aio`: rows are read in threads."""
+
+    def __init__(self, answers: "_Answers") -> None:
+        self._answers = answers
+
+    async def Get(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        return await self._ended(self._answers.get, request, context)
+
+    async def Range(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        return await self._ended(self._answers.range, request, context)
+
+    async def _ended(self, answer: Callable[[Any], Any], request: Any, context: Any) -> Any:
+        try:
+            return await asyncio.to_thread(answer, request)
+        except _Refused as refused:
+            await context.abort(refused.code, str(refused), refused.metadata)
+
+
+class _Answers:
+    """The answers of the sources of this process. Its methods raise `_Refused` with the reason why there is none."""
+
     def __init__(self, sources: Mapping[str, RowSource]) -> None:
         self._sources = sources
 
-    def Get(  # noqa: N802 - gRPC's name
-        self, request: query_pb2.GetRequest, context: grpc.ServicerContext
-    ) -> query_pb2.GetResponse:
+    def get(self, request: query_pb2.GetRequest) -> query_pb2.GetResponse:
         if len(request.keys) > KEYS_MAX:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.keys)} keys, at most {KEYS_MAX}")
+            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.keys)} keys, at most {KEYS_MAX}")
 
         def read(source: RowSource, stale_ok: float | None) -> query_pb2.GetResponse:
             found = source.get(request.table, request.partition, request.keys, stale_ok)
@@ -131,11 +184,9 @@ class _Servicer(QueryServicer):
                 age_seconds=found.age_seconds,
             )
 
-        return self._answer(request, context, read)
+        return self._answer(request, read)
 
-    def Range(  # noqa: N802 - gRPC's name
-        self, request: query_pb2.RangeRequest, context: grpc.ServicerContext
-    ) -> query_pb2.RangeResponse:
+    def range(self, request: query_pb2.RangeRequest) -> query_pb2.RangeResponse:
         start = request.start if request.HasField("start") else None
         end = request.end if request.HasField("end") else None
 
@@ -144,24 +195,22 @@ class _Servicer(QueryServicer):
             entries = [query_pb2.Entry(key=key, value=value) for key, value in page.entries]
             return query_pb2.RangeResponse(entries=entries, more=page.more)
 
-        return self._answer(request, context, read)
+        return self._answer(request, read)
 
     def _answer(
         self,
         request: query_pb2.GetRequest | query_pb2.RangeRequest,
-        context: grpc.ServicerContext,
         read: Callable[[RowSource, float | None], R],
     ) -> R:
-        """Return the result of `read`, or end the call with the reason why it cannot be read here."""
         if request.version != VERSION:
-            context.abort(
+            raise _Refused(
                 grpc.StatusCode.UNIMPLEMENTED,
                 f"version {request.version} of the query protocol is not known here, where {VERSION} is: upgrade the older side",
             )
         source = self._sources.get(request.group)
         if source is None:
             groups = ", ".join(self._sources)
-            _refuse(context, WRONG_GROUP, f"no group {request.group!r} runs here, only {groups}")
+            raise _refused(WRONG_GROUP, f"no group {request.group!r} runs here, only {groups}")
         try:
             if request.topic_id != source.topic_id(request.table):
                 raise GraphError(
@@ -170,16 +219,13 @@ class _Servicer(QueryServicer):
                 )
             return read(source, request.stale_ok if request.HasField("stale_ok") else None)
         except PartitionNotAssigned as error:
-            _refuse(context, NOT_ASSIGNED, error.message)
+            raise _refused(NOT_ASSIGNED, error.message) from error
         except GraphError as error:
-            _refuse(context, WRONG_GROUP, error.message)
+            raise _refused(WRONG_GROUP, error.message) from error
         except RetryLater as error:
-            _refuse(context, NOT_READY, error.message)
+            raise _refused(NOT_READY, error.message) from error
 
 
-def _refuse(context: grpc.ServicerContext, reason: str, message: str) -> NoReturn:
-    context.set_trailing_metadata(((REASON, reason),))
+def _refused(reason: str, message: str) -> _Refused:
     code = grpc.StatusCode.UNAVAILABLE if reason == NOT_READY else grpc.StatusCode.FAILED_PRECONDITION
-    refuse: Any = context.abort  # it never returns, which its stub does not say
-    refuse(code, message)
-    raise AssertionError
+    return _Refused(code, message, reason)

@@ -10,7 +10,8 @@ from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.settings import legal_instance_id
 from streamtable.errors import ConfigurationError, NotReady
 from streamtable_query.address import QueryAddress, advertise
-from streamtable_query.asking import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking, TableQueries
+from streamtable_query.answers import Asking
+from streamtable_query.asking import MAX_AGE_SECONDS, TIMEOUT_SECONDS, TableQueries
 from streamtable_query.owners import Coordinator, PartitionHolders
 from streamtable_query.server import QueryServer
 from streamtable_query.shard import Shard

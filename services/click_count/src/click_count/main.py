@@ -8,6 +8,7 @@ import typer
 
 from click_count import topics
 from click_count.emitter import EMITTER
+from click_count.instances import answering, instances
 from click_count.load import clicks
 from click_count.query import QUERY
 from click_count.settings import ClickSettings
@@ -38,6 +39,8 @@ SERVICE: Final = TableService(
     windows=lambda settings: {} if settings.windows is None else click_windows(settings.windows).tables,
     closed=lambda settings: {} if settings.windows is None else CLOSED,
     number=int,
+    over={"instances": instances},
+    answering=answering,
 )
 
 

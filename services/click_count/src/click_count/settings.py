@@ -2,14 +2,29 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
+from servicekit.process.edge_settings import ExistingFile
 from servicekit.process.service_settings import ServiceSettings
 
 
 class ClickSettings(ServiceSettings):
-    """Settings of click counting."""
+    """Settings of click counting.
+
+    Attributes:
+        windows: The name of the flow with the windowed tables, if they are served.
+        lake: The place of the files that `sinks` writes.
+        query_address: `host:port` where other processes reach this processor at its STREAMTABLE_GRPC_ADDRESS; None: it answers no
+            queries.
+        query_key: The key that `--over instances` shows to processors.
+        query_authorities_file: Certificates of the authorities of processors; None: they are asked in plain text.
+    """
 
     env_prefix: ClassVar[str] = "CLICK_COUNT_"
 
     group: str = "click-count"
     windows: str | None = None
     lake: str | None = None
+    query_address: str | None = None
+    query_key: str | None = Field(default=None, repr=False)
+    query_authorities_file: ExistingFile | None = None

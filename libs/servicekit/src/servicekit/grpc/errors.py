@@ -76,10 +76,11 @@ def invalid(field: str, text: str) -> CallRefused:
 
 def refusal(error: Exception) -> CallRefused:
     """Return the answer to an error that a servicer raised. An unknown error is logged and becomes INTERNAL."""
+    code = grpc.StatusCode.UNAVAILABLE
     match error:
         case CallRefused():
             return error
-        case NotImplementedError():  # raised by a generated servicer for a method that is not implemented
+        case NotImplementedError():  # by a generated servicer, or by a table whose changes cannot be followed
             return CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
         case UnreadableRow():
             return CallRefused(
@@ -89,41 +90,20 @@ def refusal(error: Exception) -> CallRefused:
                 metadata=place_of(error),
             )
         case TooManyOfPeer():
-            code, text, reason = (
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "this address has all the streams it may have; close one",
-                "TOO_MANY_STREAMS_OF_PEER",
-            )
+            code, reason = grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS_OF_PEER"
+            text = "this address has all the streams it may have; close one"
         case GaveWay():
-            code, text, reason = (
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "another address with fewer streams gets this place; retry the request, or ask another one",
-                "GAVE_WAY",
-            )
+            code, reason = grpc.StatusCode.RESOURCE_EXHAUSTED, "GAVE_WAY"
+            text = "another address with fewer streams gets this place; retry the request, or ask another one"
         case TooManyStreams():
-            code, text, reason = (
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "the server has all the streams it can take; close one, or ask another one",
-                "TOO_MANY_STREAMS",
-            )
+            code, reason = grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS"
+            text = "the server has all the streams it can take; close one, or ask another one"
         case Stopping():
-            code, text, reason = (
-                grpc.StatusCode.UNAVAILABLE,
-                "the server is stopping; connect again and retry the request",
-                "STOPPING",
-            )
+            reason, text = "STOPPING", "the server is stopping; connect again and retry the request"
         case NotReady():
-            code, text, reason = (
-                grpc.StatusCode.UNAVAILABLE,
-                "the table is being loaded; retry the request",
-                "NOT_READY",
-            )
+            reason, text = "NOT_READY", "the table is being loaded; retry the request"
         case RetryLater():
-            code, text, reason = (
-                grpc.StatusCode.UNAVAILABLE,
-                "the service cannot answer at the moment; retry the request",
-                "UNAVAILABLE",
-            )
+            reason, text = "UNAVAILABLE", "the service cannot answer at the moment; retry the request"
         case _:
             log.error("call failed", exc_info=error)
             return CallRefused(grpc.StatusCode.INTERNAL, "the service failed")

@@ -169,6 +169,11 @@ class _Method:
         try:
             answer = await run(messages, context, self._check(context))
             code = grpc.StatusCode.OK
+        except (
+            grpc.aio.AbortError
+        ):  # a servicer that knows nothing of `CallRefused` has ended the call by itself
+            code = context.code()
+            raise
         except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
             refused = refusal(error)
             code = refused.code

@@ -256,6 +256,8 @@ def _problem_of(error: Exception, scope: Scope) -> Problem:
             return error
         case RetryLater():
             return unavailable()
+        case NotImplementedError():  # by a table whose changes cannot be followed
+            return Problem(HTTPStatus.NOT_IMPLEMENTED, str(error))
         case UnreadableRow():
             place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
             detail = "the stored row cannot be decoded; its key must be written again"

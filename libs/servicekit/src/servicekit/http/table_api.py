@@ -23,13 +23,7 @@ from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.http.window_events import ClosedSource, LastEventId, WindowPlace
 from servicekit.tables.listing import listing
-from servicekit.tables.protocol import (
-    ClosedWindows,
-    UserTable,
-    WindowTable,
-    freshness,
-    why_not_ready,
-)
+from servicekit.tables.protocol import ClosedWindows, UserTable, WindowTable, freshness, why_not_ready
 from servicekit.tables.top_list import SIZE, TopList
 
 V = TypeVar("V")
@@ -231,7 +225,8 @@ class TopRows(Operation):
         top, member = served.top, served.api.key.member
 
         def get_top(limit: Annotated[int, Query(ge=1, le=SIZE), PLAIN_DIGITS] = 10) -> Any:
-            assert top is not None
+            if top is None:
+                raise NotImplementedError("this service has no ranking: ask one with a copy of the table")
             found = top.top(limit)
             items = [self.row(**{member: key, self.number: number}) for key, number in found.rows]
             current = freshness(served.table, found.behind_seconds)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from servicekit.http.server_events import ServerEvent, Source
-from servicekit.tables.protocol import KeyedRow, TableAnswer, TableWatch, UserTable, age_seconds
+from servicekit.tables.protocol import KeyedRow, PlacedRow, TableWatch, UserTable, age_seconds
 from streamtable.errors import StreamtableError, UnreadableRow
 
 V = TypeVar("V")
@@ -47,7 +47,7 @@ class TableEvents(Generic[V]):
         self._latest[place] = value, event
         return event
 
-    def event(self, user: str, at: TableAnswer[V] | KeyedRow[str, V]) -> ServerEvent:
+    def event(self, user: str, at: PlacedRow[V]) -> ServerEvent:
         data = {self.key: user, **self.data(at.value), "partition": at.partition, "offset": at.offset}
         return ServerEvent(self.name, data, f"{at.partition}-{at.offset}")
 

@@ -1,7 +1,7 @@
 """Serves a table over gRPC. A module of its own, so that other roles do not import grpc."""
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ def serve_table(
     table: Table[str, V],
     contract: TableContract[V],
     windows: Mapping[str, Table[Any, Any]] = MappingProxyType({}),
+    rows: AbstractContextManager[Any] | None = None,
 ) -> int:
     """Answer gRPC calls from local copies of a table and of windowed tables until stopped.
 
@@ -42,10 +43,12 @@ def serve_table(
         table: The table.
         contract: The gRPC service.
         windows: Windowed tables by name.
+        rows: What answers for the table in place of a local copy.
     """
     require_grpc_callers(runtime)
     with stop_signals(runtime.settings) as signals, ExitStack() as opened:
-        views = opened.enter_context(viewing(runtime, [table, *windows.values()], "view"))
+        copied = viewing(runtime, [*([] if rows else [table]), *windows.values()], "view")
+        views: list[Any] = [*([opened.enter_context(rows)] if rows else []), *opened.enter_context(copied)]
         view = views[0]
         windowed: dict[str, View[Any, Any]] = dict(zip(windows, views[1:], strict=True))
 
@@ -92,6 +95,7 @@ def grpc_server(
         f"SERVICEKIT_CONNECTIONS={edge.connections} and SERVICEKIT_GRPC_CONNECTIONS={edge.grpc_connections}",
     )
     host, port = runtime.settings.grpc_address
+    files = edge.grpc_certificate_file, edge.grpc_key_file, edge.grpc_client_authorities_file
     return GrpcServer(
         host,
         port,
@@ -102,11 +106,7 @@ def grpc_server(
         check=check_callers(runtime.admission, proxies=runtime.edge.proxies),
         metrics=CallMetrics.register(runtime.registry),
         tracer=runtime.tracer,
-        credentials=credentials_of(
-            runtime.edge.grpc_certificate_file,
-            runtime.edge.grpc_key_file,
-            runtime.edge.grpc_client_authorities_file,
-        ),
+        credentials=credentials_of(*files),
         limits=limits,
         proxies=edge.proxies,
     )

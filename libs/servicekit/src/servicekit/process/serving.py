@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -26,7 +26,7 @@ from servicekit.process.runtime import (
 )
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
-from streamtable import App, Emitter, Group, Settings, Stream, Table, View
+from streamtable import App, Emitter, Group, Kafka, Processor, Settings, Stream, Table, View
 from streamtable.base.settings import Address
 from streamtable.base.types import Ack
 from streamtable.errors import StreamtableError
@@ -36,6 +36,9 @@ V = TypeVar("V")
 log = structlog.get_logger()
 
 
+Answering = Callable[
+    [Runtime[Any]], tuple[Kafka, Callable[[Sequence[Processor]], AbstractContextManager[Any]]]
+]
 _ANSWER_SECONDS: Final = 2.0  # for requests that a readiness probe waits for
 
 
@@ -122,15 +125,23 @@ def load_timeouts(settings: Settings) -> SendTimeouts:
     return SendTimeouts(delivery=0.9 * seconds, wait=seconds)
 
 
-def serve_groups(runtime: Runtime[S], groups: Sequence[Group[Any, Any]], parent: int | None = None) -> int:
+def serve_groups(
+    runtime: Runtime[S],
+    groups: Sequence[Group[Any, Any]],
+    parent: int | None = None,
+    answering: Answering | None = None,
+) -> int:
     """Process groups in this process until stopped.
 
     Args:
         runtime: Settings and cluster.
         groups: A group alone, or all groups of a flow.
         parent: The id of the parent process; this one stops when it has ended.
+        answering: Returns the cluster as the processors should connect to it, and a function that opens what answers others
+            from them while they run.
     """
-    app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
+    kafka, beside = (runtime.kafka, nullcontext) if answering is None else answering(runtime)
+    app = App.from_settings(runtime.settings, kafka=kafka, metrics=runtime.measured)
     processors = [app.processor(group) for group in groups]
     for group, processor in zip(groups, processors, strict=True):
         runtime.status.processes(group, processor)
@@ -145,7 +156,8 @@ def serve_groups(runtime: Runtime[S], groups: Sequence[Group[Any, Any]], parent:
     def not_ready() -> str:
         return "; ".join(filter(None, (each.not_ready for each in processors)))
 
-    with operations(runtime, "processor", lambda: all(each.ready for each in processors), not_ready):
+    ready = operations(runtime, "processor", lambda: all(each.ready for each in processors), not_ready)
+    with ready, beside(processors):
         app.run_all(processors)
     return 0
 

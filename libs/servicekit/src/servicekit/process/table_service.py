@@ -4,7 +4,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
@@ -114,6 +114,10 @@ class TableService(Generic[S, V]):
         load: Generates the events of a load, with their keys, without end; its second argument is the clock. None: there
             is no load generator.
         stream_of: Returns the index of the stream that an event of a load belongs to.
+        over: Opens what answers for a table in place of a local copy, by the name that the option `--over` of `view` and
+            `query` has for it: an object with the methods of `servicekit.tables.protocol.UserTable` and `wait_for_async`. Such a
+            service has no rankings, and no windows; what does not follow changes raises `NotImplementedError` from `watch`.
+        answering: Opens what answers such services beside the processors of a process, before they run; see `serve_groups`.
     """
 
     program: Program[S]
@@ -132,6 +136,10 @@ class TableService(Generic[S, V]):
     number: Callable[[V], int] | None = None
     load: Callable[[LoadOptions, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
     stream_of: Callable[[Any], int] = lambda _: 0
+    over: Mapping[str, Callable[[Runtime[S], Table[str, Any]], AbstractContextManager[Any]]] = field(
+        default_factory=dict
+    )
+    answering: serving.Answering | None = None
 
     def tables_of(self, settings: S) -> Mapping[str, Table[str, Any]]:
         """Return the queried tables by the topics whose events they are computed from."""
@@ -158,32 +166,37 @@ class TableService(Generic[S, V]):
             serving.serve_app(runtime, app, signals)
         return 0
 
-    def serve_view(self, runtime: Runtime[S]) -> int:
-        """Answer gRPC calls until stopped."""
+    def serve_view(self, runtime: Runtime[S], over: str | None = None) -> int:
+        """Answer gRPC calls until stopped, from local copies or from what `over` names."""
         from servicekit.process.grpc_serving import serve_table  # noqa: PLC0415 - only views need it
 
         assert self.view is not None
         table = next(iter(self.tables_of(runtime.service).values()))
+        if over is not None:
+            return serve_table(runtime, table, self.view, rows=self.over[over](runtime, table))
         called = {call.table for call in self.view.windows}  # no views of tables that no call reads
         windows = {name: each for name, each in self.windows(runtime.service).items() if name in called}
         return serve_table(runtime, table, self.view, windows)
 
-    def serve_query(self, runtime: Runtime[S]) -> int:
-        """Answer REST requests until stopped."""
+    def serve_query(self, runtime: Runtime[S], over: str | None = None) -> int:
+        """Answer REST requests until stopped, from local copies or from what `over` names."""
         serving.require_http_callers(runtime)
         tables = self.tables_of(runtime.service)
         with stop_signals(runtime.settings) as signals, ExitStack() as opened:
-            windowed = self.windows(runtime.service)
-            app = opened.enter_context(serving.local(runtime, "query"))
-            opened_views = [app.view(table) for table in [*tables.values(), *windowed.values()]]
-            tails = {name: app.tail(stream) for name, stream in self.closed(runtime.service).items()}
+            windows: Mapping[str, Any] = {}
+            tails: Mapping[str, Any] = {}
+            if over is None:
+                app = opened.enter_context(serving.local(runtime, "query"))
+                views: list[Any] = [app.view(table) for table in tables.values()]
+                windows = {name: app.view(each) for name, each in self.windows(runtime.service).items()}
+                tails = {name: app.tail(stream) for name, stream in self.closed(runtime.service).items()}
+            else:
+                views = [opened.enter_context(self.over[over](runtime, each)) for each in tables.values()]
             checks: list[Callable[[], object]] = [
-                lambda: [view.ready for view in opened_views],
-                lambda: [tail.ready for tail in tails.values()],
+                lambda: [each.ready for each in (*views, *windows.values(), *tails.values())]
             ]
-            views, windows = opened_views[: len(tables)], opened_views[len(tables) :]
             top = None
-            if self.number is not None:
+            if self.number is not None and over is None:
                 top = TopList(views[0], self.number, metrics=TopMetrics.register(runtime.registry))
                 top.start()
                 opened.callback(top.close)
@@ -194,8 +207,7 @@ class TableService(Generic[S, V]):
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
-            named = dict(zip(windowed, windows, strict=True))
-            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened, named, tails)
+            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened, windows, tails)
             api = self.query(query) if callable(self.query) else query.of(self.query)
             serving.serve_app(runtime, api, signals, *checks, streams=events.streams, threads=_READ_THREADS)
         return 0
@@ -217,7 +229,7 @@ class TableService(Generic[S, V]):
                 return serving.serve_commands(runtime.settings, [command] * workers)
             worked = made(runtime.service)
             groups = [worked] if isinstance(worked, Group) else worked.groups
-            return serving.serve_groups(runtime, groups, parent)
+            return serving.serve_groups(runtime, groups, parent, self.answering)
 
         return work
 
@@ -253,9 +265,19 @@ class TableService(Generic[S, V]):
         for name, (text, work) in (further or {}).items():
             add(name, text, self._command(work))
         if self.view is not None:
-            add("view", self.texts.view, self._command(self.serve_view))
-        add("query", self.texts.query, self._command(self.serve_query))
+            add("view", self.texts.view, self._reading(self.serve_view))
+        add("query", self.texts.query, self._reading(self.serve_query))
         return app
+
+    def _reading(self, work: Callable[[Runtime[S], str | None], int]) -> Callable[..., None]:
+        """Return a command with the option `--over`, if the service can ask others."""
+
+        def serve(over: options.Over = None, *, fail_fast: options.FailFast = False) -> None:
+            if over not in (None, *self.over):
+                raise typer.BadParameter(f"expected {' or '.join(self.over)}", param_hint="--over")
+            sys.exit(self.program.run(lambda runtime: work(runtime, over), fail_fast=fail_fast))
+
+        return serve if self.over else self._command(lambda runtime: work(runtime, None))
 
     def _command(self, work: Callable[[Runtime[S]], int]) -> Callable[..., None]:
         """Return a command whose only option is `--fail-fast`."""

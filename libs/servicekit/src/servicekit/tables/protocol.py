@@ -14,8 +14,8 @@ STALE_SECONDS: Final = 5.0
 """The age in seconds from which a response about several users is marked stale; the view does it itself for single ones."""
 
 
-class TableAnswer(Protocol[V_co]):
-    """A row with its freshness."""
+class PlacedRow(Protocol[V_co]):
+    """A row with its place in the topic; None: there is none, or it was deleted."""
 
     @property
     def value(self) -> V_co | None: ...
@@ -23,23 +23,22 @@ class TableAnswer(Protocol[V_co]):
     def partition(self) -> int: ...
     @property
     def offset(self) -> int: ...
+
+
+class TableAnswer(PlacedRow[V_co], Protocol[V_co]):
+    """A row with its freshness."""
+
     @property
     def age_seconds(self) -> float: ...
     @property
     def stale(self) -> bool: ...
 
 
-class KeyedRow(Protocol[K_co, V_co]):
-    """A row with its key and its place in the topic; None: deleted."""
+class KeyedRow(PlacedRow[V_co], Protocol[K_co, V_co]):
+    """A row with its key."""
 
     @property
     def key(self) -> K_co: ...
-    @property
-    def value(self) -> V_co | None: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
 
 
 class TableWatch(Protocol[V_co]):
@@ -68,17 +67,23 @@ class PartitionAge(Protocol):
     def age_seconds(self) -> float: ...
 
 
-class UserTable(Protocol[V_co]):
-    """Rows by user. Reads raise `NotReady` until the copy is complete.
-
-    A row that cannot be decoded raises `UnreadableRow` if it is asked for by its key. Lists and watches skip it, and
-    call `on_unreadable` with the error.
-    """
+class Readable(Protocol):
+    """A source of rows that says whether it can be read, and how old its partitions are."""
 
     @property
     def ready(self) -> bool: ...
     @property
     def not_ready(self) -> str: ...
+
+    def position(self) -> Mapping[int, PartitionAge]: ...
+
+
+class UserTable(Readable, Protocol[V_co]):
+    """Rows by user. Reads raise `NotReady` until the copy is complete.
+
+    A row that cannot be decoded raises `UnreadableRow` if it is asked for by its key. Lists and watches skip it, and
+    call `on_unreadable` with the error.
+    """
 
     def get(self, key: str) -> V_co | None: ...
 
@@ -100,8 +105,6 @@ class UserTable(Protocol[V_co]):
         """Watch changes from now on, even while the copy is still loading."""
         ...
 
-    def position(self) -> Mapping[int, PartitionAge]: ...
-
 
 class WindowBounds(Protocol):
     """A key in a window, like `streamtable.flow.Windowed`."""
@@ -120,19 +123,12 @@ class FoundWindows(Protocol[V_co]):
     def __iter__(self) -> Iterator[tuple[WindowBounds, V_co]]: ...
 
 
-class WindowTable(Protocol[V_co]):
+class WindowTable(Readable, Protocol[V_co]):
     """Rows by key and window: a view of a windowed table."""
-
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def not_ready(self) -> str: ...
 
     def windows(self, key: str, since_ms: int, until_ms: int) -> FoundWindows[V_co]:
         """Return the windows of a key that overlap a range of time. Raises `NotReady`."""
         ...
-
-    def position(self) -> Mapping[int, PartitionAge]: ...
 
 
 class WindowFollowing(Protocol[V_co]):
@@ -169,21 +165,19 @@ class ClosedWindows(Protocol[V_co]):
         ...
 
 
-def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:
+def age_seconds(table: Readable) -> float:
     """Return the age of the copy in seconds: that of its oldest partition. Raises `NotReady`."""
     if reason := table.not_ready:
         raise NotReady(reason)
     return max(position.age_seconds for position in table.position().values())
 
 
-def freshness(
-    table: UserTable[object] | WindowTable[object], behind_seconds: float = 0.0
-) -> dict[str, float | bool]:
+def freshness(table: Readable, behind_seconds: float = 0.0) -> dict[str, float | bool]:
     """Return the members of an answer about several users that say how current it is. Raises `NotReady`."""
     age = age_seconds(table) + behind_seconds
     return {"age_seconds": age, "stale": age > STALE_SECONDS}
 
 
-def why_not_ready(*tables: UserTable[object] | WindowTable[object]) -> str:
+def why_not_ready(*tables: Readable) -> str:
     """Return the reason why some of these tables are not ready; empty if all are."""
     return "; ".join(reason for table in tables if (reason := table.not_ready))

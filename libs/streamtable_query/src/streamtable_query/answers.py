@@ -1,0 +1,57 @@
+"""The limits of a question about rows, who can be asked, and what an answer says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
+
+from streamtable.errors import RetryLater
+from streamtable_query.owners import PartitionOwner
+
+V = TypeVar("V")
+
+Source = Literal["local", "instance", "standby", "view"]
+
+
+class PartitionMoved(RetryLater):
+    """A partition moved to another process between two pages of a strict range: read the range again."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer(Generic[V]):
+    """A committed row, with how far and how old it is.
+
+    Attributes:
+        value: The row; None if the key has none.
+        partition: The partition of the key.
+        offset: The row holds everything below this offset in the table's topic.
+        age_seconds: All that was committed until this many seconds before the answer is in the row: the group's coordinator
+            confirmed then that the process has the partition, a processor of this process committed then, or the copy had
+            everything then.
+        source: "instance": the process that has the partition has answered; "local": it is this process; "standby": a standby
+            copy; "view": a member of a shared view.
+        address: The address of that process; "" for this one.
+    """
+
+    value: V | None
+    partition: int
+    offset: int
+    age_seconds: float
+    source: Source
+    address: str = ""
+
+
+class Routes(Protocol):
+    """Knows which processes can answer for a partition; see `PartitionOwners.routes`."""
+
+    def routes(
+        self, partition: int, partitions: int, since: float, *, copies: bool
+    ) -> Sequence[PartitionOwner]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The limits of one call: a monotonic time, and seconds."""
+
+    deadline: float
+    max_age: float
+    stale_ok: float | None

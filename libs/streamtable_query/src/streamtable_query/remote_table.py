@@ -1,0 +1,139 @@
+"""A table whose rows are in the processors of its group, as services read one: in the place of a view."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, NoReturn, TypeVar
+
+import structlog
+
+from streamtable import Ack, Table, UnreadableRow
+from streamtable.base.closing import Closing
+from streamtable.errors import ConfigurationError, NotReady, StreamtableError
+from streamtable_query.query import Query
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_STALE_SECONDS: Final = 5.0  # as a view's
+_PAUSE_SECONDS: Final = 0.5
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAnswer(Generic[V]):
+    """A row with its offset and age, as `View.answer` returns it: see `QueryAnswer`."""
+
+    value: V | None
+    partition: int
+    offset: int
+    age_seconds: float
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePosition:
+    """How old rows of a partition can be that are read now, in seconds."""
+
+    age_seconds: float
+
+
+class RemoteTable(Closing, Generic[K, V]):
+    """Reads a table for a service with the methods of a view, and holds no rows. Any thread.
+
+        with RemoteTable(Query(kafka, ORDERS, ORDERS.table)) as orders:
+            orders.answer("alice")
+
+    It is ready once each partition has had a process to ask. From then on each call says by itself what it cannot answer: a
+    service that left its load balancer whenever one partition moves would answer for none of the others.
+
+    Changes cannot be followed: `watch` is refused.
+
+    Args:
+        query: Asks the processors; closed with this. Its `max_age` is the age that is stated of lists.
+
+    Raises:
+        ConfigurationError: The query allows standby copies (`stale_ok`), which may not have a write that was waited for.
+    """
+
+    def __init__(self, query: Query[K, V]) -> None:
+        if query.limits.stale_ok is not None:
+            raise ConfigurationError(
+                "a table for services asks owners only, as a copy may not have a write that was waited for: make its Query "
+                "without stale_ok"
+            )
+        self._query = query
+        self._reason = "the processors have not been asked for yet"
+        self._failure: StreamtableError | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="processors", daemon=True)
+        self._thread.start()
+
+    @property
+    def table(self) -> Table[K, V]:
+        """The table."""
+        return self._query.table
+
+    def close(self) -> None:
+        """Close all connections. May be called twice."""
+        self._stopping.set()
+        self._thread.join()
+        self._query.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether each partition has had a process to ask. Raises the error that permits no answer, such as a missing permission."""
+        if self._failure is not None:
+            raise self._failure
+        return not self._reason
+
+    @property
+    def not_ready(self) -> str:
+        """The reason why it is not ready; empty if it is."""
+        return self._reason
+
+    def get(self, key: K) -> V | None:
+        """Return the committed row of a key. Raises like `Query.get`."""
+        return self._query.get(key).value
+
+    def answer(self, key: K) -> RemoteAnswer[V]:
+        """Return the committed row of a key with its freshness. Raises like `Query.get`."""
+        found = self._query.get(key)
+        stale = found.age_seconds > _STALE_SECONDS
+        return RemoteAnswer(found.value, found.partition, found.offset, found.age_seconds, stale)
+
+    def iterate(
+        self,
+        prefix: K | None = None,
+        after: K | None = None,
+        on_unreadable: Callable[[UnreadableRow], object] | None = None,
+    ) -> Iterator[tuple[K, V]]:
+        """Iterate over the rows of all processes in the order of encoded keys. See `Query.iterate`."""
+        if self._reason:
+            raise NotReady(self._reason)
+        return self._query.iterate(prefix, after, on_unreadable)
+
+    def position(self) -> Mapping[int, RemotePosition]:
+        """Return the age that no row of a partition exceeds."""
+        return dict.fromkeys(range(self._query.partitions), RemotePosition(self._query.limits.max_age))
+
+    async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `View`
+        """Return when the rows show the effect of an event. Raises like `Query.wait_for`."""
+        await asyncio.to_thread(self._query.wait_for, ack, timeout)
+
+    def watch(self, key: K | None = None, prefix: K | None = None, **_: object) -> NoReturn:
+        """Refuse: processors answer for their rows and tell nobody of changes. Raises `NotImplementedError`."""
+        raise NotImplementedError(
+            f"changes of {self.table.name!r} cannot be followed through its processors: ask a service that has a copy of the table"
+        )
+
+    def _look(self) -> None:
+        try:
+            while (reason := self._query.not_ready) and not self._stopping.wait(_PAUSE_SECONDS):
+                if reason != self._reason:
+                    log.info("processors awaited", table=self.table.name, reason=reason)
+                self._reason = reason
+            self._reason = reason
+        except StreamtableError as error:
+            self._failure, self._reason = error, error.message
