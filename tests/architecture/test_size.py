@@ -13,17 +13,17 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_569,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 1_951,  # aim 1,500
+    "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable_admin": 1_952,  # aim 1,500
     "libs/exactjson": 452,
     "libs/streamtable_codecs": 1_291,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_119,  # aim 3,500
-    "libs/streamtable_query": 1_107,
+    "libs/streamtable_query": 1_274,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 5_997,  # aim 6,000
-    "libs/streamtable_sinks": 2_177,
+    "libs/streamtable_sinks": 2_302,
     "libs/streamtable_capture": 1_829,
     "spark": 4_407,  # aim 3,200
     "services/click_count": 437,  # aim 300; 60 of them are processors that answer, and the service that asks them

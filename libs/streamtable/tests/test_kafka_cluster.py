@@ -101,6 +101,7 @@ def test_garbage_collection_in_the_thread_of_a_closed_client_does_not_abort_the_
     """As after an error, whose traceback and frames refer to each other and to the client."""
     program = (
         "import gc, sys\n"
+        "from concurrent.futures import wait\n"
         "from streamtable import Kafka\n"
         "gc.disable()\n"
         "class Frame: pass\n"
@@ -111,7 +112,7 @@ def test_garbage_collection_in_the_thread_of_a_closed_client_does_not_abort_the_
         "    answer.add_done_callback(lambda _: gc.collect())\n"
         "    frame.cluster.close()\n"
         "    frame.cluster.close()\n"
-        "    return answer.done()\n"
+        "    return not wait([answer], 30).not_done\n"
         "print(asked())\n"
     )
     with reserve_port(0) as held:

@@ -129,7 +129,10 @@ class Decoder:
     def value(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Decode a value of a topic; a dead letter's value as a value of the topic it comes from."""
         codec = self.values.get(_origin(headers) or topic) or self.values.get(topic)
-        prefix = dict(reversed(headers)).get(prefix_header(codec))  # the schema's id, if it is not in front
+        named = prefix_header(codec)  # a header may have an empty name, which is the text for none
+        prefix = (
+            dict(reversed(headers)).get(named) if named else None
+        )  # the schema's id, if it is not in front
         return self._decoded(codec, prefix + data if prefix and data is not None else data)
 
     def names_schema(self, data: bytes) -> bool:
