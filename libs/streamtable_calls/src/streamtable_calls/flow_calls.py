@@ -9,7 +9,6 @@ The results go through a topic of the flow's own. Its readers have a watermark t
 the group that makes the calls cannot do: its other records go on.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamtable import Codec, Context
@@ -51,9 +50,8 @@ def call_each(
             f"call_each() of call {call.name!r} passes on values that its handlers make: give their codec by value="
         )
 
-    def begin(ctx: Context[K, Any], request: Q) -> Iterable[Any]:
-        ctx.call(made, request)
-        return ()
+    def begin(ctx: Context[K, Any], request: Q) -> None:
+        ctx.call(made, request)  # and nothing goes on yet
 
     def finish(ctx: Context[K, Any], pending: PendingCall) -> None:
         for each in call.finish(ctx, pending):
