@@ -113,7 +113,17 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "NextOffset",
     ),
 }
-CALLS = ("Call", "Retry", "RateLimit", "RetryAfter", "CallFailed", "call_id", "call_ids", "retried")
+CALLS = (
+    "Call",
+    "Retry",
+    "RateLimit",
+    "RetryAfter",
+    "CallFailed",
+    "call_id",
+    "call_ids",
+    "call_each",
+    "retried",
+)
 """From `streamtable_calls`."""
 FOR_THE_ENGINE = {
     "Group.companions",
@@ -121,6 +131,8 @@ FOR_THE_ENGINE = {
     "Timers.rows",
     "Call.begin",
     "Call.companions",
+    "Call.finish",
+    "Call.handled_by",
     "Call.settings",
     "Call.table",
     "Retry.pause_seconds",

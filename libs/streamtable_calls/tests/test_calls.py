@@ -140,6 +140,14 @@ def test_a_call_that_is_not_tried_again_is_a_dead_letter_and_the_next_one_of_its
     assert results(tester) == [("3", 3)]
 
 
+def test_a_call_without_a_handler_is_done_with_its_result(tester: Tester) -> None:
+    call = call_of(then=None)
+    tester.run(group_of(call))
+    tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
+    tester.calls(call).answer(10)
+    assert tester.calls(call).pending == ["2"]
+
+
 def test_a_handler_can_take_the_failure_itself(tester: Tester) -> None:
     def failed(ctx: Context[str, Any], order: Any, error: CallFailed) -> None:
         ctx.set([order, error.attempts, error.reason])

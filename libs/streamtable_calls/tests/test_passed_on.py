@@ -57,6 +57,27 @@ def test_a_reader_waits_for_the_results_of_pending_calls(tester: Tester, restart
     assert seen == [(2_000_000, False), (1_000_000, False), (9_000_000, False)]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_reader_waits_for_the_oldest_call_whatever_the_order_of_keys_and_answers(
+    tester: Tester,
+    restart: bool,  # noqa: FBT001
+) -> None:
+    maker = Group("maker", Input(READ, on_read, time=int), CALL, Output(MADE, watermarks=True))
+    group, _ = reader()
+    tester.run(maker)
+    tester.run(group)
+    ages = {"d": 1_000_000, "c": 2_000_000, "b": 3_000_000, "a": 4_000_000, "e": 9_000_000}
+    for key, at in ages.items():  # each in a commit of its own
+        tester.emit(READ, key, at)
+    if restart:
+        tester.crash(maker)
+        tester.start(maker, disk=False)
+    for at, oldest in ((3_000_000, 1_000_000), (1_000_000, 2_000_000), (2_000_000, 4_000_000)):
+        tester.calls(CALL).answer(1, request=at)
+        tester.emit(READ, "e", 9_000_000 + oldest)
+        assert tester.watermark_ms(group) == oldest
+
+
 def test_a_reader_waits_for_a_record_that_is_retried(tester: Tester) -> None:
     down = True
 

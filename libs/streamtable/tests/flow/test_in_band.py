@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -404,6 +405,28 @@ def test_a_timer_fires_before_the_record_behind_the_mark(tester: Tester) -> None
     tester.run(second)
     # A mark comes behind the record that has moved the watermark of its producer.
     assert seen == ["record 0", "record 20", "timer 10", "record 30", "timer 30"]
+
+
+def test_a_timer_emits_to_a_window_behind_a_repartition_before_it_closes(tester: Tester) -> None:
+    remind: Timer[str, Any, int] = Timer(
+        "remind", lambda ctx, at: ctx.emit(later.read_from, ctx.key, at, timestamp_ms=at), payload=Long()
+    )
+
+    def on_view(ctx: Context[str, Any], at: int) -> Sequence[int]:
+        ctx.timers.at(remind, at + MINUTE + 1, at + MINUTE)
+        return [at]
+
+    flow = Flow("f", event_time=EventTime(idle_after=None))
+    later = flow.stream(VIEWS, time=lambda at: at).process(on_view, remind, value=Long()).repartition("later")
+    windows = later.group_by_key().window(Tumbling(timedelta(minutes=1), grace=timedelta(0)))
+    finals_of = windows.count("counts").final()
+    finals_of.map(lambda key, count: (f"{key.key}@{(key.start_ms - T) // MINUTE}", count)).to(OUT)
+    tester.create(VIEWS, partitions=1)
+    tester.run(flow)
+    view(tester, 0, "a", T)
+    view(tester, 0, "b", T + 1)
+    view(tester, 0, "c", T + 9 * MINUTE)
+    assert sorted(finals(tester)) == [("a@0", 1), ("a@1", 1), ("b@0", 1), ("b@1", 1)]
 
 
 def test_watermarks_need_local_tables() -> None:

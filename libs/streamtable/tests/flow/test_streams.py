@@ -304,6 +304,7 @@ def read_twice(flow: Flow) -> None:
         (lambda flow: flow.stream(NUMBERS).map(lambda k, v: (k, v)).repartition("x"), "codec by key="),
         (lambda flow: flow.stream(NUMBERS).map_values(str).repartition("x"), "codec by value="),
         (lambda flow: flow.stream(NUMBERS).split(), "without predicates"),
+        (lambda flow: flow.stream(NUMBERS).filter(bool).read_from, "read_from of 'filter'"),
         (lambda flow: flow.stream(NUMBERS).to(lambda k, v: OUT, streams=[]), "streams="),
         (lambda flow: flow.stream(NUMBERS).repartition("x y"), "topic name"),
         (

@@ -5,8 +5,19 @@ And inputs whose failing records are retried, in the order of each key.
 
 from streamtable_calls.call import Call
 from streamtable_calls.errors import CallFailed, RetryAfter
+from streamtable_calls.flow_calls import call_each
 from streamtable_calls.ids import call_id, call_ids
 from streamtable_calls.record_retries import retried
 from streamtable_calls.retry import RateLimit, Retry
 
-__all__ = ["Call", "CallFailed", "RateLimit", "Retry", "RetryAfter", "call_id", "call_ids", "retried"]
+__all__ = [
+    "Call",
+    "CallFailed",
+    "RateLimit",
+    "Retry",
+    "RetryAfter",
+    "call_each",
+    "call_id",
+    "call_ids",
+    "retried",
+]

@@ -13,7 +13,8 @@ A pending call is a timer's row that has no time yet: the engine commits it with
 When it is answered, the row gets the answer and a time, and the engine calls its handler like the handler of any timer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
@@ -49,7 +50,9 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         request: The codec of the requests.
         response: The codec of the results.
         then: Called with the context of the key, the request and the result. It may do all that a handler may, and call again.
-        failed: Called with the context, the request and `CallFailed` when a call is not tried again. None: `on_error` decides.
+            In a flow it returns the values for the next step. None: there is nothing to do; in a flow the result is the value.
+        failed: Called with the context, the request and `CallFailed` when a call is not tried again. In a flow it returns values
+            too. None: `on_error` decides.
         order: "key": of one key at most one call runs, and results are handled in the order of the calls; the next one
             starts after the commit of the result. "none": as they come.
         at_once: The maximum number of functions that run at once, in each process.
@@ -68,8 +71,8 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
     """
 
     settings: CallSettings
-    then: Callable[[Context[K, V], Q, R], None]
-    failed: Callable[[Context[K, V], Q, CallFailed], None] | None
+    then: Callable[[Context[K, V], Q, R], Iterable[Any] | None] | None
+    failed: Callable[[Context[K, V], Q, CallFailed], Iterable[Any] | None] | None
 
     def __init__(
         self,
@@ -78,8 +81,8 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         *,
         request: Codec[Q],
         response: Codec[R],
-        then: Callable[[Context[K, V], Q, R], None],
-        failed: Callable[[Context[K, V], Q, CallFailed], None] | None = None,
+        then: Callable[[Context[K, V], Q, R], Iterable[Any] | None] | None = None,
+        failed: Callable[[Context[K, V], Q, CallFailed], Iterable[Any] | None] | None = None,
         order: Literal["key", "none"] = "key",
         at_once: int = 64,
         batch: int = 1,
@@ -98,7 +101,7 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         for field, value in {"settings": settings, "then": then, "failed": failed}.items():
             object.__setattr__(self, field, value)  # as in any frozen dataclass
         codec = PendingCallCodec(f"call of {request!r} answered by {response!r}")
-        Timer.__init__(self, name, self._finish, codec, clock="wall", on_error=on_error)
+        Timer.__init__(self, name, self._ended, codec, clock="wall", on_error=on_error)
 
     def begin(self, ctx: Context[Any, Any], request: Q) -> None:
         """Make a call, as `Context.call` does."""
@@ -123,15 +126,33 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         pending = PendingCall.decode(payload_of(letter))
         return PendingCall(pending.request, pending.made_ms).row()
 
-    def _finish(self, ctx: Context[K, V], pending: PendingCall) -> None:
+    def finish(self, ctx: Context[K, V], pending: PendingCall) -> Iterable[Any]:
+        """Call the handler of a call that has ended. Returns the values that it returns, which a flow passes on."""
         request: Q = self.settings.request.decode(pending.request)
         if pending.state is CallState.ANSWERED:
-            self.then(ctx, request, self.settings.response.decode(pending.answer))
-            return
+            result: R = self.settings.response.decode(pending.answer)
+            return [result] if self.then is None else self.then(ctx, request, result) or ()
         error = CallFailed(self.name, pending.attempts, pending.error)
         if self.failed is None:
             raise error
-        self.failed(ctx, request, error)
+        return self.failed(ctx, request, error) or ()
+
+    def _ended(self, ctx: Context[K, V], pending: PendingCall) -> None:
+        self.finish(ctx, pending)
+
+    def handled_by(self, handler: Callable[[Context[K, V], PendingCall], None]) -> "Call[K, Q, R, V]":
+        """Return the same call, with another handler of those that have ended: `ctx.call` takes either."""
+        made = copy(self)
+        object.__setattr__(made, "handler", handler)  # as above
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Call):
+            return NotImplemented
+        return (self.settings, self.then, self.failed) == (other.settings, other.then, other.failed)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __repr__(self) -> str:
         return f"Call({self.name!r})"

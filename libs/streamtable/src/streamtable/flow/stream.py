@@ -235,6 +235,23 @@ class KeyedStream(StreamJoins[K, V]):
 
         return GroupedStream(self._plan, self._node, checked_keys(self._key, "group_by_key()"), self._value)
 
+    @property
+    def read_from(self) -> Stream[K, V]:
+        """The topic that the records are read from, behind `repartition` and `key_by`.
+
+        The group before may `emit` to it too, such as a timer of its `process`, with an event time of its choice. The watermark
+        behind it waits for timers in event time and calls that are pending, but for no timers of the wall clock.
+
+        Raises:
+            GraphError: This stream is not the first of its group.
+        """
+        topic = self._node.source and self._node.source.topic
+        if not isinstance(topic, Stream):
+            raise GraphError(
+                f"read_from of {self._node.label!r}, which reads no topic: take it of repartition()"
+            )
+        return topic
+
     # ---- ends --------------------------------------------------------------------------------------------------------------
 
     @overload

@@ -309,7 +309,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
             columns=self._joined_rows,
             inclusive=self._window.inclusive,
         )
-        node = self._plan.closed(self._node, source)
+        node = self._plan.source(self._node.group, source, f"final {self._windows.name!r}")
         return KeyedStream(self._plan, node, self._key, self._value)
 
     def join(  # type: ignore[override] # a windowed table is joined with windowed tables only, and not by other keys

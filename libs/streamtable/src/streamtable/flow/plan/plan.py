@@ -63,21 +63,18 @@ class Plan:
         self.names[name] = operator
         return name
 
-    def source(self, group: str, source: Source) -> Node:
-        """Return the node of a source; two sources of the same topic share a node."""
+    def source(self, group: str, source: Source, label: str = "") -> Node:
+        """Return the node of a source; two sources of the same kind and topic, or state, share a node."""
+        place = (group, source.kind, source.topic.name)
         for node in self.nodes:
-            if (
-                node.source is not None
-                and node.source.topic.name == source.topic.name
-                and node.group == group
-            ):
+            if node.source and (node.group, node.source.kind, node.source.topic.name) == place:
                 if node.source.arguments != source.arguments:
                     raise GraphError(
                         f"flow {self.name!r} reads {source.topic.name!r} twice in group {group!r}, with other arguments: "
                         "read it once and use the stream for both"
                     )
                 return node
-        return self.add(group, f"{source.kind} {source.topic.name}", source=source)
+        return self.add(group, label or f"{source.kind} {source.topic.name}", source=source)
 
     def partitioner_of(self, group: str) -> Partitioner:
         """Return the partitioner of the streams and tables that a group reads: its other topics have the same."""
@@ -85,13 +82,6 @@ class Plan:
             if node.group == group and node.source is not None and not isinstance(node.source.topic, State):
                 return node.source.topic.partitioner
         return "murmur2"
-
-    def closed(self, table: Node, source: Source) -> Node:
-        """Return the node of a table's closed windows, the same one at each call."""
-        for node in self.nodes:
-            if node.source is not None and node.source.topic is source.topic:
-                return node
-        return self.add(table.group, f"final {source.topic.name!r}", source=source)
 
     @property
     def groups(self) -> tuple[Group[Any, Any], ...]:
