@@ -34,7 +34,7 @@ class RemoteAnswer(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class RemotePosition:
-    """How old rows of a partition can be that are read now, in seconds."""
+    """The greatest age in seconds of rows of a partition that are read now."""
 
     age_seconds: float
 
