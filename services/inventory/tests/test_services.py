@@ -132,9 +132,9 @@ def test_what_happens_in_warehouses_is_answered_by_each_service(
         later = {"product": "lamp", "warehouse": "oslo", "quantity": 1, "at": NOON_MS + 2 * HOUR_MS}
         assert emitter.post("/sales", json=with_ids([later])).is_success
         stock = {item: ANSWERS[f"/stock/{item}"]["quantity"] for item in stocks} | {"lamp@oslo": 17}
-        wait_until(lambda: rows(postgres, f"SELECT item, quantity FROM {STOCK_ROWS}") == stock)
+        wait_until(lambda: rows(postgres, f"SELECT item, quantity FROM {STOCK_ROWS}") == stock, 120)
         noon = f"SELECT product, quantity FROM {HOUR_ROWS} WHERE extract(epoch FROM hour) * 1000 = {NOON_MS}"
-        wait_until(lambda: rows(postgres, noon).get("lamp") == HOURS["lamp"])
+        wait_until(lambda: rows(postgres, noon).get("lamp") == HOURS["lamp"], 120)
     listed = {"product": "lamp", "warehouse": "lima", "threshold": 1, "at": NOON_MS}
     token = emitter.post("/listings", json=with_ids(listed)).headers["streamtable-token"]
     headers = {"Streamtable-Token": token}

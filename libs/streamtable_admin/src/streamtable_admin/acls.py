@@ -76,7 +76,8 @@ def _acls(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Acl]:
         yield Acl(name, "group", "views-", *_NO_GROUP)
     for group in user.follows:
         yield Acl(name, "group", group, "DESCRIBE")
-        for topic in declared.groups[group].inputs:
+        # A broker describes the members of a group only to those who may describe all topics that these read.
+        for topic in (*declared.groups[group].inputs, f"{group}-retry"):
             yield Acl(name, "topic", topic, "DESCRIBE")
     for group in user.rebuilds:
         yield Acl(name, "group", group, "READ")

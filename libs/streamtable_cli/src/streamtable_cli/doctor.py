@@ -1,8 +1,13 @@
-"""`streamtable doctor`: finds problems of a deployment and says how to fix them."""
+"""`streamtable doctor`: finds problems of a deployment and says how to fix them.
+
+Other packages add checks by entry points of the group `streamtable.findings`, each a function of the cluster, the names of the groups
+and the time in milliseconds since 1970.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,6 +150,8 @@ def _examine_cluster(cluster: Cluster, brokers: list[BrokerAddress], asked: _Ask
     yield from _found(
         "processes", lambda: process_findings(cluster, asked.status_topic, asked.decoder, now_ms)
     )
+    for added in sorted(entry_points(group="streamtable.findings")):
+        yield from _found(added.name, lambda added=added: added.load()(cluster, groups, now_ms))  # type: ignore[misc]  # bound now
     yield from _found("clock", lambda: checks.clock(cluster))
 
 
