@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamtable import (
+    Bytes,
     Context,
     EventTime,
     Group,
@@ -25,7 +26,9 @@ from streamtable import (
 )  # fmt: skip
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
+from streamtable.handlers.timers import PendingTimer
 from streamtable_calls import Call, Retry, RetryAfter, retried
+from streamtable_calls.commands_to_group import CallCommand, command_record
 from streamtable_testing import Tester
 
 ORDERS = Stream[str, Any]("orders", String(), Json())
@@ -99,6 +102,25 @@ def test_what_a_failed_attempt_has_done_is_undone(tester: Tester, bank: Bank) ->
     assert results(tester) == []
     assert "a" not in tester.table(group)
     assert tester.table(group, SEEN) == {}
+
+
+@pytest.mark.parametrize(("command", "expected"), [("retry-now", [1, 2]), ("drop", [2])])
+def test_a_command_hurries_or_drops_the_first_record_of_a_key_and_those_behind_it_follow(
+    command: str, expected: list[int], tester: Tester, bank: Bank
+) -> None:
+    group = group_of(bank, Retry(on=(ConnectionError,), first=timedelta(hours=1), most=timedelta(hours=1)))
+    tester.run(group)
+    bank.down = {1}
+    tester.emit_many(ORDERS, [("a", 1), ("a", 2)])
+    bank.down = set()
+    pending = [record.key or b"" for record in tester.records(Stream("bank-calls", Bytes(), Bytes()))]
+    (first,) = {key for key in pending if PendingTimer.decode(key).id == f"{1:016x}"}
+    sent = command_record("bank", CallCommand(command), 0, first)
+    tester.emit(Stream[bytes, bytes]("bank-retry", Bytes(), Bytes()), first, sent.value, headers=sent.headers)
+    tester.advance(1)
+    assert results(tester) == expected
+    tester.emit(ORDERS, "a", 3)
+    assert results(tester) == [*expected, 3]
 
 
 def test_without_an_order_only_the_failing_record_waits(tester: Tester, bank: Bank) -> None:

@@ -7,7 +7,7 @@ that a record is looked up by one read. The mark stays until the last of them is
 from collections.abc import Sequence
 from itertools import chain
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamtable.base.keys import after_prefix
 from streamtable.base.types import Header, Headers
@@ -58,36 +58,6 @@ class HeldRecord(NamedTuple):
             return HeldRecord(number, (topic or b"").decode(), offset, timestamp_ms, value, headers)
         except Exception as error:
             raise DeserializationError(f"the row is no record that is retried: {error}") from error
-
-
-class HeldMessage:
-    """A kept record as the Kafka client would deliver it; implements `base.types.KafkaMessage`.
-
-    Args:
-        key: The encoded key.
-        record: The record.
-        timestamp_ms: Its timestamp.
-    """
-
-    def __init__(self, key: bytes, record: HeldRecord, timestamp_ms: int) -> None:
-        self._key = key
-        self._record = record
-        self._timestamp_ms = timestamp_ms
-
-    def key(self) -> bytes:
-        return self._key
-
-    def value(self) -> bytes | None:
-        return self._record.value
-
-    def offset(self) -> int:
-        return self._record.offset
-
-    def headers(self) -> Any:
-        return self._record.headers
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._timestamp_ms
 
 
 def waits(rows: StateRows[bytes], timer: PendingTimer) -> bool:

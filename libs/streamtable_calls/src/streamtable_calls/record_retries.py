@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 import structlog
 
 from streamtable import Context, Input, OnError, Timer
+from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.errors import (
     DoInstead,
@@ -26,7 +27,7 @@ from streamtable.errors import (
 from streamtable.handlers.timers import NEVER_MS, PendingTimer, payload_of, time_of
 from streamtable_calls.commands_to_group import CallCommand, command_of
 from streamtable_calls.edge import PendingEdge
-from streamtable_calls.held import HeldMessage, HeldRecord, hold, release, waits
+from streamtable_calls.held import HeldRecord, hold, release, waits
 from streamtable_calls.pending import PendingCall, PendingCallCodec, next_number, room_for_error
 from streamtable_calls.retry import Retry
 from streamtable_calls.settings import RetrySettings
@@ -197,7 +198,7 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
         return self.settings.retry.pause_seconds(attempts, error, since_seconds)
 
     def _stand(self, ctx: Context[K, V], record: HeldRecord, timestamp_ms: int) -> None:
-        message = HeldMessage(ctx.raw_key, record, timestamp_ms)
+        message = MadeMessage(ctx.raw_key, record.value, (1, timestamp_ms), record.headers, record.offset)
         ctx.stand(RecordBatch(record.topic, ctx.partition, [message]), 0, ctx.key)
 
     def _place(self, ctx: Context[K, V]) -> PendingTimer:
