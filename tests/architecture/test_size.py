@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 1_954,  # aim 1,500
-    "libs/exactjson": 452,
+    "libs/exactjson": 470,
     "libs/streamtable_codecs": 1_291,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_122,  # aim 3,500
@@ -28,7 +28,7 @@ PACKAGE_LINES_MAX = {
     "spark": 4_407,  # aim 3,200
     "services/click_count": 437,  # aim 300; 60 of them are processors that answer, and the service that asks them
     "services/user_status": 429,  # aim 380
-    "libs/streamtable_calls": 1_540,  # aim 600
+    "libs/streamtable_calls": 1_526,  # aim 600
     "services/console": 1_808,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""

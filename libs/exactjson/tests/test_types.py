@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, field_validator
 
 from exactjson import Unsuitable, checked, fault, key_fault
 
@@ -208,3 +208,43 @@ def test_json_of_another_form_never_passes(value: Any) -> None:
         except Exception:  # noqa: BLE001 - any, as the interface says
             continue
         assert made.read(made.write_checked(found)) == found
+
+
+class ReadAsOther(BaseModel):
+    price: int = Field(0, validation_alias="Price")
+
+
+class WrittenAsOther(BaseModel):
+    price: int = Field(0, serialization_alias="Price")
+
+
+class Holder(BaseModel):
+    parts: dict[str, list[ReadAsOther | None]] = {}
+
+
+@pytest.mark.parametrize("kind", [ReadAsOther, WrittenAsOther, Holder, list[Holder]])
+def test_a_model_that_would_not_read_what_it_has_written_is_refused(kind: Any) -> None:
+    with pytest.raises(Unsuitable, match=r"AsOther\.price is read as '\w+' and written as '\w+'"):
+        checked(kind)
+
+
+class Both(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    price: int = Field(alias="Price")
+    other: int = Field(validation_alias="Other")
+
+
+class Several(BaseModel):
+    price: int = Field(validation_alias=AliasChoices("Price", AliasPath("prices", 0), "price"))
+    parent: "Several | None" = None
+    kept: int = Field(0, validation_alias="Kept", exclude=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"), [(Both, {"Price": 1, "Other": 2}), (Several, {"price": 1, "parent": {"Price": 2}})]
+)
+def test_a_model_that_reads_what_it_has_written_by_whichever_name_is_taken(
+    kind: type[BaseModel], given: Any
+) -> None:
+    found, value = checked(kind), kind.model_validate(given)
+    assert found.read(found.write(value)) == value

@@ -129,6 +129,7 @@ def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
             )
 
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    _refuse_one_way_names(kind, set())
     return Checked(
         title,
         adapter.validate_json,
@@ -137,6 +138,26 @@ def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
         bare(adapter.json_schema(schema_generator=WithKeys)),
         adapter.json_schema(),
     )
+
+
+def _refuse_one_way_names(kind: Any, seen: set[int]) -> None:
+    """Refuse models with a field that is written by a name by which it is not read: it would come back as its default."""
+    fields = getattr(kind, "__pydantic_fields__", {}) if id(kind) not in seen else {}
+    seen.add(id(kind))  # what types are made of may have no hash
+    for name, field in fields.items():
+        config = getattr(kind, "model_config", {})
+        by_name = config.get("populate_by_name") or config.get("validate_by_name")
+        alias = field.validation_alias
+        read = [*getattr(alias, "choices", [name if alias is None else alias]), *([name] if by_name else [])]
+        written = field.serialization_alias or name
+        if not field.exclude and written not in read:
+            names = "', '".join(map(str, read))
+            raise Unsuitable(
+                f"{kind.__name__}.{name} is read as '{names}' and written as '{written}': give it `alias`, which is both"
+            )
+        _refuse_one_way_names(field.annotation, seen)
+    for part in get_args(kind):
+        _refuse_one_way_names(part, seen)
 
 
 def _has_models(kind: Any) -> bool:
