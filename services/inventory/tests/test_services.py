@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import httpx
+import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -14,10 +15,12 @@ from contracts.grpc.inventory.v1 import inventory_pb2 as pb
 from contracts.grpc.inventory.v1.inventory_pb2_grpc import StocksStub
 from inventory.flow import ADJUSTMENTS, HOUR_MS, MOVEMENTS, PRODUCTS, REORDERS, inventory
 from inventory.known import ANSWERS, HOURS, SETTING_UP, TRADING
-from inventory.sinks import sinks
+from inventory.sinks import HOUR_ROWS, STOCK_ROWS, sinks
 from localkafka.broker import Broker
+from localkafka.errors import SetupError
 from localkafka.topics import delete_topics
 from localkafka.waiting import wait_until
+from localstores.postgres import PostgresServer, find_program
 from servicekit_testing import Process, retrying_client, with_ids
 from streamtable import App, Kafka
 
@@ -64,15 +67,38 @@ def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     delete_topics(admin, made)  # and with them, what the groups have committed
 
 
+def rows(url: str, query: str) -> dict[str, int]:
+    """Return the rows of a query; nothing while the sink has not made its tables."""
+    with psycopg.connect(url) as session:
+        try:
+            return dict(session.execute(query).fetchall())
+        except psycopg.errors.UndefinedTable:
+            return {}
+
+
 def members_of(client: httpx.Client, path: str, members: Any) -> dict[str, Any]:
     answer = client.get(path)
     return {name: answer.json()[name] for name in members} if answer.is_success else {}
 
 
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[str | None]:
+    """The URL of a PostgreSQL; None where it is not installed."""
+    try:
+        find_program("initdb")
+    except SetupError:
+        yield None
+        return
+    with PostgresServer(tmp_path / "postgres") as server:
+        yield server.url
+
+
 def test_what_happens_in_warehouses_is_answered_by_each_service(
-    cluster: Cluster,
+    cluster: Cluster, postgres: str | None
 ) -> None:
     processes = {command: cluster.start(command) for command in ("emitter", "processor", "view", "query")}
+    if postgres is not None:
+        processes["sinks"] = cluster.start("sinks", INVENTORY_POSTGRES_URL=postgres)
     emitter, query = cluster.http(processes["emitter"]), cluster.http(processes["query"])
     for client in (emitter, query):
         wait_until(lambda client=client: client.get("/readyz").is_success)  # type: ignore[misc] # bound in the loop
@@ -102,6 +128,13 @@ def test_what_happens_in_warehouses_is_answered_by_each_service(
             stub.Get(pb.GetRequest(item="lamp"), timeout=5)
         error: Any = caught.value
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    if postgres is not None:
+        later = {"product": "lamp", "warehouse": "oslo", "quantity": 1, "at": NOON_MS + 2 * HOUR_MS}
+        assert emitter.post("/sales", json=with_ids([later])).is_success
+        stock = {item: ANSWERS[f"/stock/{item}"]["quantity"] for item in stocks} | {"lamp@oslo": 17}
+        wait_until(lambda: rows(postgres, f"SELECT item, quantity FROM {STOCK_ROWS}") == stock)
+        noon = f"SELECT product, quantity FROM {HOUR_ROWS} WHERE extract(epoch FROM hour) * 1000 = {NOON_MS}"
+        wait_until(lambda: rows(postgres, noon).get("lamp") == HOURS["lamp"])
     listed = {"product": "lamp", "warehouse": "lima", "threshold": 1, "at": NOON_MS}
     token = emitter.post("/listings", json=with_ids(listed)).headers["streamtable-token"]
     headers = {"Streamtable-Token": token}

@@ -1,7 +1,9 @@
 """PostgreSQL as a target: its table, its rows, its refusals."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
+from threading import Barrier
 from typing import Any
 
 import psycopg
@@ -11,6 +13,7 @@ from streamtable import Avro, Json, Long, Stream, String, Table
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable_sinks import Sink
 from streamtable_sinks.postgres import Postgres
+from streamtable_sinks.target import SinkSource
 from streamtable_testing import Tester
 
 ORDER = Avro(
@@ -185,3 +188,24 @@ def test_a_database_that_is_away_is_asked_again(database: str, postgres: type[Po
     target = postgres("postgresql://postgres@127.0.0.1:1/postgres", "stock")
     with pytest.raises(RetryLater, match="PostgreSQL does not answer"):
         target.take(("out", "stock", "id", 0), "here")  # type: ignore[arg-type] # never looked at
+
+
+def test_sinks_that_start_at_once_in_an_empty_database_all_find_their_tables(
+    database: str, postgres: type[Postgres]
+) -> None:
+    """PostgreSQL's IF NOT EXISTS is no lock: two sessions that both find nothing fail with a violated constraint."""
+    for number in range(10):
+        with psycopg.connect(database, autocommit=True) as session:
+            session.execute("DROP SCHEMA public CASCADE")
+            session.execute("CREATE SCHEMA public")
+        barrier = Barrier(6)
+
+        def start(name: str, barrier: Barrier = barrier) -> None:
+            target = postgres(database, name, key=("item",), create=True)
+            barrier.wait(30)
+            target.open(SinkSource(name, name, True, String(), STOCK.value))
+
+        with ThreadPoolExecutor(6) as pool:
+            names = [f"t{number}", *(f"t{number}_{each}" for each in range(4)), f"t{number}"]
+            for started in [pool.submit(start, name) for name in names]:
+                started.result()

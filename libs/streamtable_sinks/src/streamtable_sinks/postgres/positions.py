@@ -46,6 +46,14 @@ _HOLDER: Final = sql.SQL(
 Session = psycopg.Connection[Any]
 
 
+def lock_creation(session: Session) -> None:
+    """Let one session at a time create tables, until the end of its transaction.
+
+    IF NOT EXISTS is no lock: of two sessions that both find no table, the second one violates a constraint of PostgreSQL's own.
+    """
+    session.execute("SELECT pg_advisory_xact_lock(hashtext('streamtable_positions'))")
+
+
 def create(session: Session) -> None:
     """Create the table unless it is there; without the right to create one that is there already."""
     there = session.execute("SELECT to_regclass('streamtable_positions')").fetchone()

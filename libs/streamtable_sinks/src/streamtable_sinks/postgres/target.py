@@ -78,14 +78,16 @@ class Postgres:
                 f"columns of {self._table.name!r} with key="
             )
         needed = self._needed(source)
+        if self._create and needed is None:
+            raise ConfigurationError(
+                f"table {self._table.name!r} cannot be created, as the types of its columns are not known: give types="
+            )
         with self._session() as session:
-            positions.create(session)
-            if self._create:
-                if needed is None:
-                    raise ConfigurationError(
-                        f"table {self._table.name!r} cannot be created, as the types of its columns are not known: give types="
-                    )
-                self._table.create(session, needed)
+            with session.transaction():
+                positions.lock_creation(session)
+                positions.create(session)
+                if self._create and needed is not None:
+                    self._table.create(session, needed)
             there = self._table.check(session, needed)
         types = {each.name: each.type for each in there.values()}
         self._rows = RowMaker(
