@@ -92,7 +92,7 @@ class Books:
                 replayed.check_passed_over()
         now = self._decided()
         if now == self._seen:
-            if self.times is not None:
+            if self.times is not None and any(unread.has_more for unread in self._outputs):
                 self.check_outputs()  # a commit of marks alone changes no offset
             return
         before, self._seen = self._seen, dict(now)
@@ -348,6 +348,13 @@ class Unread:
         self._partition = partition
         self._next = 0  # offset
         self._undecided: list[InMemoryMessage] = []
+
+    @property
+    def has_more(self) -> bool:
+        """Whether records were written, or their transaction decided, since the last `take`."""
+        return self._partition.high > self._next or any(
+            each.transaction and each.transaction.committed is not None for each in self._undecided
+        )
 
     def take(self) -> list[InMemoryMessage]:
         records = self._partition.records
