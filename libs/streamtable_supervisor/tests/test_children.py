@@ -18,10 +18,9 @@ def child(number: int, program: str, said: list[str], sends: bytes = b"go\n") ->
 
 
 def test_a_child_that_ends_with_0_has_finished_and_the_run_ends_when_all_have() -> None:
+    children = [child(n, ENDS.format(code=0), []) for n in (1, 2)]
+    assert Children(children, 5.0, lambda _: None).run() == 0
     said: list[str] = []
-    children = [child(n, ENDS.format(code=0), said) for n in (1, 2)]
-    all_of_them = Children(children, 5.0, said.append)
-    assert all_of_them.run() == 0
     one = child(1, ENDS.format(code=0), said)
     wait_until(lambda: one.ended() is not None, 20, "it ends")
     one.revive(0)
