@@ -14,7 +14,7 @@ from streamtable.handlers.state_table import StateRows
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 1_954,  # aim 1,500
+    "libs/streamtable_admin": 1_973,  # aim 1,500
     "libs/exactjson": 470,
     "libs/streamtable_codecs": 1_291,
     "libs/streamtable_supervisor": 538,  # aim 500
@@ -22,14 +22,14 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_query": 1_274,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
-    "libs/servicekit": 5_997,  # aim 6,000
+    "libs/servicekit": 5_995,  # aim 6,000
     "libs/streamtable_sinks": 2_306,
     "libs/streamtable_capture": 1_829,
     "spark": 4_407,  # aim 3,200
     "services/click_count": 437,  # aim 300; 60 of them are processors that answer, and the service that asks them
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 1_526,  # aim 600
-    "services/console": 1_808,  # aim 1,700
+    "services/console": 1_847,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70
@@ -39,7 +39,6 @@ TASK_MEMBERS_MAX = 20
 ROWS_MEMBERS_MAX = 8
 """The same of `StateRows`."""
 LONGER_FUNCTIONS = {
-    "servicekit/status/publisher.py:status_of": 78,
     "streamtable/engine/task.py:__init__": 109,
     "streamtable_cli/capacity.py:capacity": 82,
     "streamtable_cli/reset.py:reset": 85,

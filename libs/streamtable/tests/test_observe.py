@@ -174,10 +174,16 @@ def test_metrics_appear_on_the_page_with_their_labels_and_not_in_the_global_regi
 
 def test_two_processes_worth_of_metrics_do_not_disturb_each_other() -> None:
     first, second = CollectorRegistry(), CollectorRegistry()
-    Metrics.register(first).aborts.labels("g").inc()
+    Metrics.register(first).aborts.labels("g", "the broker is away").inc()
     Metrics.register(second)
-    assert first.get_sample_value("streamtable_aborts_total", {"group": "g"}) == 1
-    assert second.get_sample_value("streamtable_aborts_total", {"group": "g"}) is None
+    assert (
+        first.get_sample_value("streamtable_aborts_total", {"group": "g", "reason": "the broker is away"})
+        == 1
+    )
+    assert (
+        second.get_sample_value("streamtable_aborts_total", {"group": "g", "reason": "the broker is away"})
+        is None
+    )
 
 
 def test_a_partition_that_left_has_no_lag_any_more_but_its_counts_stay() -> None:
@@ -194,12 +200,12 @@ def test_a_partition_that_left_has_no_lag_any_more_but_its_counts_stay() -> None
 
 def test_the_page_is_served_on_a_free_port_until_the_block_ends() -> None:
     registry = CollectorRegistry()
-    Metrics.register(registry).aborts.labels("g").inc()
+    Metrics.register(registry).aborts.labels("g", "the broker is away").inc()
     with (
         serve_metrics(registry, Address("127.0.0.1", 0)) as address,
         urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response,
     ):
-        assert b'streamtable_aborts_total{group="g"} 1.0' in response.read()
+        assert b'streamtable_aborts_total{group="g",reason="the broker is away"} 1.0' in response.read()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://{address}/metrics", timeout=5)
 

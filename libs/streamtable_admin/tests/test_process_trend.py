@@ -31,6 +31,26 @@ def test_commits_that_are_aborted_again_and_again_are_one_finding_with_their_num
     assert found.since_ms == NOW - 3 * STEP_MS
 
 
+def test_the_reason_of_the_latest_abort_is_in_the_finding() -> None:
+    why = "records were not acknowledged in 4 s"
+    trends = reported({"aborts": 0}, {"aborts": 2, "abort_reason": why})
+    assert [each.fact for each in trends.findings(NOW)] == [f"aborted 2 commits in 10.0 s: {why}"]
+
+
+def calls(pending: int, failed: int) -> dict[str, Any]:
+    return {"calls": [{"call": "place", "pending": pending, "oldest_seconds": 12.0, "failed": failed}]}
+
+
+def test_calls_that_fail_are_a_finding_until_none_is_pending() -> None:
+    (found,) = reported(calls(1, 4), calls(1, 5)).call_findings(NOW)
+    assert (found.level, found.subject, found.since_ms) == (Level.WARNING, "call count place", NOW - STEP_MS)
+    assert found.fact == "1 attempt failed in 10.0 s, 1 call pending, the oldest for 12.0 s"
+    assert list(reported(calls(1, 4), calls(0, 5)).call_findings(NOW)) == []
+    assert list(reported(calls(1, 4), calls(1, 4)).call_findings(NOW)) == [], (
+        "they failed before the first report"
+    )
+
+
 def test_aborts_after_which_a_process_has_committed_are_a_warning_and_over_after_two_minutes() -> None:
     trends = reported({"aborts": 0}, {"aborts": 2}, {"aborts": 2})
     assert [each.level for each in trends.findings(NOW)] == [Level.WARNING]

@@ -152,6 +152,34 @@ def shop() -> list[Member]:
     ]  # fmt: skip
 
 
+def calling(*, failing: bool = True) -> list[Member]:
+    """Two processes order at a supplier, which is away for the last minutes if it fails."""
+
+    def calls(step: int) -> Mapping[str, Any]:
+        late = max(0, step - 40) if failing else 0
+        one = {"call": "place", "answered": 900 + step, "rate": 0.0 if late else 1.5}
+        return {
+            "calls": [
+                {
+                    **one,
+                    "pending": min(late, 24) or 1,
+                    "oldest_seconds": 5.0 * late or 0.2,
+                    "failed": late // 6,
+                }
+            ]
+        }
+
+    ordering = [
+        Member(
+            "inventory-ordering", f"ordering-{number}", {"reorders": "stream"},
+            {"inventory-ordering-table": "table", "orders": "stream"}, "inventory", host=f"machine-{number}", pid=60 + number,
+            change=calls,
+        )
+        for number in (1, 2)
+    ]  # fmt: skip
+    return [*shop(), *ordering]
+
+
 def aborting() -> list[Member]:
     """Two groups abort every commit for eight minutes."""
     found = shop()
@@ -159,7 +187,7 @@ def aborting() -> list[Member]:
         if member.group in {"inventory", "inventory-products"}:
             member.change = lambda step: {
                 "aborts": max(0, step - 3) // 3, "committed_at": BEGIN, "commits": 1000,
-                "flows": [],
+                "flows": [], "abort_reason": "records were not acknowledged in 4 s",
             }  # fmt: skip
     return found
 

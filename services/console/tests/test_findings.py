@@ -8,6 +8,7 @@ from services.console.tests.recorded import (
     Member,
     Recording,
     aborting,
+    calling,
     crashed,
     large,
     overloaded,
@@ -34,7 +35,8 @@ def test_groups_that_abort_their_commits_are_named_with_how_many_and_since_when(
     found = findings(aborting())
     assert {each["node"] for each in found} == {"group inventory", "group inventory-products"}
     assert {each["level"] for each in found} == {"problem"}
-    assert {each["fact"] for each in found} == {"aborted 32 commits in 7.9 min"}
+    reason = "records were not acknowledged in 4 s"
+    assert {each["fact"] for each in found} == {f"aborted 32 commits in 7.9 min: {reason}"}
     assert all("commit aborted" in each["advice"] for each in found)
 
 
@@ -47,6 +49,15 @@ def test_a_group_that_falls_behind_is_named_with_its_lag_and_its_dead_letters() 
     facts = " ".join(each["fact"] for each in found)
     assert "lag grows, 0 to 32000" in facts
     assert "could not process 3 records" in facts
+
+
+def test_calls_that_fail_are_named_at_the_call_with_how_many_wait_for_it() -> None:
+    found = findings(calling())
+    assert {each["node"] for each in found} == {"call inventory-ordering place"}
+    assert [each["level"] for each in found] == ["warning"] * 2
+    text = "10 attempts failed in 4.6 min, 24 calls pending, the oldest for 5.0 min"
+    assert {each["fact"] for each in found} == {text}
+    assert findings(calling(failing=False)) == []
 
 
 def test_the_worst_comes_first_and_what_has_lasted_longest() -> None:

@@ -144,6 +144,19 @@ def test_the_console_itself_is_an_instance_but_no_part_of_the_graph() -> None:
     assert len(instances_of(statuses, NOW)) == 1
 
 
+def test_a_call_is_a_node_behind_its_group_with_the_numbers_of_all_processes() -> None:
+    one = {"call": "place", "pending": 3, "oldest_seconds": 9.0, "answered": 70, "rate": 1.5, "failed": 2}
+    nothing = {**one, "pending": 0, "oldest_seconds": 0.0, "rate": 0.5}
+    statuses = {"a": worker("one", calls=[one]), "b": worker("two", calls=[nothing])}
+    found = graph_of(statuses, instances_of(statuses, NOW), {})
+    (call,) = [each for each in found["nodes"] if each["kind"] == "call"]
+    group = next(each["label"] for each in found["nodes"] if each["kind"] == "group")
+    assert (call["id"], call["label"], call["group"]) == (f"call {group} place", "place", group)
+    assert (call["pending"], call["oldest_seconds"]) == (3, 9.0)
+    (edge,) = [each for each in found["edges"] if each["target"] == call["id"]]
+    assert (edge["source"], edge["how"], edge["rate"]) == (f"group {group}", "call", 2.0)
+
+
 def test_too_many_late_records_come_with_what_would_help() -> None:
     due = {"topic": "count-minutes", "rows": 1, "late": 30, "moved_by": "payments"}
     places = [{**due, "partition": 0, "late_share": 0.05}, {**due, "partition": 1, "late_share": 0.06}]

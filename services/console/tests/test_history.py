@@ -108,6 +108,11 @@ def test_what_was_recalled_does_not_happen_again_at_the_first_look() -> None:
         (report(state="recovering"), report(), ("recovered", "all partitions are recovered")),
         (report(dead_letters=2), report(dead_letters=5), ("dead letters", "3 more, 5 since its start")),
         (report(aborts=0), report(aborts=1), ("aborts", "1 more, 1 since its start")),
+        (
+            report(aborts=0),
+            report(aborts=1, abort_reason="a broker is away"),
+            ("aborts", "1 more, 1 since its start: a broker is away"),
+        ),
     ],
 )
 def test_what_has_happened_is_reported(

@@ -12,6 +12,7 @@ from services.console.tests.recorded import (
     Pages,
     Recording,
     aborting,
+    calling,
     crashed,
     large,
     overloaded,
@@ -130,13 +131,13 @@ def test_a_kind_of_node_that_is_not_known_is_drawn_with_its_name(browser: Browse
     browser.until_text("inventory", selector="svg.graph")
     script = """
     return Promise.all([import('/graph.js'), fetch('/api/fleet').then((answer) => answer.json())]).then(([graph, fleet]) => {
-      fleet.graph.nodes.push({ id: 'api payments', kind: 'call', label: 'payments.example', detail: 'POST', flow: null });
+      fleet.graph.nodes.push({ id: 'api payments', kind: 'pipe', label: 'payments.example', detail: 'POST', flow: null });
       fleet.graph.edges.push({ source: 'group user-status', target: 'api payments', how: 'call', rate: 2 });
       const place = document.createElement('div'); document.body.append(place);
       graph.showGraph(place, fleet, new Set(), () => {}); const found = place.textContent; place.remove(); return found; })"""
     found = browser.run(script)
     assert "payments.example" in found
-    assert "call · POST" in found
+    assert "pipe · POST" in found
 
 
 UPDATES = 6
@@ -206,6 +207,18 @@ def test_processes_are_filtered_and_sorted(browser: Browser, site: Pages) -> Non
     )
 
 
+def test_a_call_that_fails_is_a_box_behind_its_group_that_says_so(browser: Browser, site: Pages) -> None:
+    show(browser, site, Recording(calling()), "fleet")
+    browser.until_text(
+        "place", "48 pending", "oldest 5 min", "attempts failed in 4.6 min", selector="svg.graph"
+    )
+    assert browser.run("return document.querySelectorAll('svg.graph .node.call.warned').length") == 1
+    assert (
+        browser.run("return document.querySelector('.node.call a').getAttribute('href')")
+        == "#/instances/inventory-ordering"
+    )
+
+
 def test_partitions_with_equal_values_are_one_line(browser: Browser, site: Pages) -> None:
     show(browser, site, Recording(shop()), "instances/inventory-by-product")
     browser.until_text("12 partitions", "working, no lag", selector="#instances")
@@ -215,7 +228,10 @@ def test_partitions_with_equal_values_are_one_line(browser: Browser, site: Pages
 
 def test_repeated_events_are_one_line_and_events_can_be_filtered(browser: Browser, site: Pages) -> None:
     show(browser, site, Recording(aborting()), "history")
-    browser.until_text("inventory, 2 processes: aborted 64 commits in 8 min", selector="#history")
+    browser.until_text(
+        "inventory, 2 processes: aborted 64 commits in 8 min: records were not acknowledged in 4 s",
+        selector="#history",
+    )
     browser.run(
         "const e = document.getElementById('history-kind'); e.value = 'aborts'; e.onchange({ target: e })"
     )

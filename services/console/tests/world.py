@@ -61,6 +61,8 @@ STATUS: ProcessStatus = {
     "commit_ms": 0.0,
     "dead_letters": 0,
     "aborts": 0,
+    "abort_reason": "",
+    "calls": [],
     "rebalances": 0,
     "requests": 0,
     "failed_requests": 0,

@@ -109,15 +109,39 @@ def test_watermarks_and_due_rows_are_reported_for_assigned_partitions(
     numbers = ProcessCounters(
         watermarks={0: 5_000, 1: 6_000},
         due_behind_ms={1: 70},
-        due_rows={("g-minutes", 0): 1, ("g-minutes", 1): 8},
-        late={("g-minutes", 1): 3},
-        late_share={("g-minutes", 1): 0.5},
-        moved_by={("g-minutes", 1): "clicks"},
     )
+    numbers.due_at("g-minutes", 0)["rows"] = 1
+    numbers.due_at("g-minutes", 1).update({"rows": 8, "late": 3, "late_share": 0.5, "moved_by": "clicks"})
     found = status(board, numbers)
     assert found["event_times"] == [{"partition": 1, "watermark": 6_000, "due_behind_ms": 70}]
     late = {"late": 3, "late_share": 0.5, "moved_by": "clicks"}
     assert found["due"] == [{"topic": "g-minutes", "partition": 1, "rows": 8, **late}]
+
+
+def test_calls_are_reported_with_the_rate_of_their_answers(board: StatusBoard) -> None:
+    first, second = ProcessCounters(), ProcessCounters()
+    for numbers, answered in ((first, 10), (second, 30)):
+        numbers.call("place").update(
+            {"pending": 3, "oldest_seconds": 40.5, "answered": answered, "failed": 2}
+        )
+    rates = Rates()
+    rates.add(0.0, first)
+    rates.add(10.0, second)
+    found = status_of(board, second, rates, started_at=1, at=2, committed_at=0)
+    assert found["calls"] == [
+        {"call": "place", "pending": 3, "oldest_seconds": 40.5, "answered": 30, "rate": 2.0, "failed": 2}
+    ]
+
+
+def test_aborts_are_reported_with_the_reason_of_the_latest(board: StatusBoard) -> None:
+    rates = Rates()
+    rates.add(0.0, ProcessCounters(aborts={"the broker is away": 5}))
+    rates.add(
+        1.0, numbers := ProcessCounters(aborts={"the broker is away": 5, "records were not acknowledged": 1})
+    )
+    rates.add(2.0, numbers)
+    found = status_of(board, numbers, rates, started_at=1, at=2, committed_at=0)
+    assert (found["aborts"], found["abort_reason"]) == (6, "records were not acknowledged")
 
 
 def test_the_first_reported_role_is_kept(board: StatusBoard) -> None:

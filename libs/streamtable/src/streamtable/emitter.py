@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 import structlog
@@ -160,9 +159,7 @@ class Emitter(Generic[K, V]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except StreamtableError as failure:

@@ -146,7 +146,7 @@ class Metrics:
         lag: Records between the applied offset and the end of the input; of a partition.
         commit_seconds: The time of a group's commit, from its begin to the store's write.
         batch_records: Records handled in one go; of a group.
-        aborts: Aborted transactions; of a group.
+        aborts: Aborted transactions, by reason; of a group.
         rebalances: Assigned, revoked and lost partitions' callbacks; of a group, with `event`.
         stall_seconds: The time since the processor last made progress (a poll, a handled record, a due commit); of a group.
         hanging_transaction_seconds: The time that a partition has waited for a transaction that does not end; reported only
@@ -184,7 +184,7 @@ class Metrics:
     batch_records: Histogram = _histogram(
         "batch_records", "Records handled in one go", "group", buckets=_RECORDS
     )
-    aborts: Counter = _counter("aborts", "Aborted transactions", "group")
+    aborts: Counter = _counter("aborts", "Aborted transactions", "group", "reason")
     rebalances: Counter = _counter("rebalances", "Rebalance callbacks", "group", "event")
     stall_seconds: Gauge = _gauge("stall_seconds", "Seconds since the processor last made progress", "group")
     hanging_transaction_seconds: Gauge = _gauge(

@@ -30,6 +30,7 @@ class NodeKind(StrEnum):
     TABLE = "table"
     LOOP = "loop"
     VISITS = "visits"
+    CALL = "call"
     ASIDE = "aside"  # dead-letter and retry topics
 
 

@@ -19,6 +19,7 @@ ABORTS_ADVICE = (
     "reason: mostly brokers that acknowledge slowly, or a second process of the same instance id"
 )
 LETTERS_ADVICE = "see their errors: streamtable deadletters list; replay them when the cause is fixed: streamtable deadletters replay"
+CALLS_ADVICE = "they are attempted again by themselves; their errors: streamtable calls list"
 GROWS_ADVICE = (
     "records come faster than they are processed: start more processes, up to one per partition, or see what the "
     "handler waits for"
@@ -75,6 +76,7 @@ class _Process:
     aborts: _Episode
     letters: _Episode
     lag: _Lag = field(default_factory=_Lag)
+    calls: dict[str, _Episode] = field(default_factory=dict)
 
 
 class ProcessTrends:
@@ -95,6 +97,9 @@ class ProcessTrends:
         before_ms, at_ms = known.status["at"], status["at"]
         known.aborts.add(status["aborts"], before_ms, at_ms, QUIET_MS)
         known.letters.add(status["dead_letters"], before_ms, at_ms, LETTERS_QUIET_MS)
+        for call in status["calls"]:
+            failed = known.calls.setdefault(call["call"], _Episode(call["failed"]))
+            failed.add(call["failed"], before_ms, at_ms, LETTERS_QUIET_MS)
         known.lag.add(sum(max(0, each["lag"]) for each in status["inputs"]), at_ms)
         known.status = status
 
@@ -107,7 +112,8 @@ class ProcessTrends:
         for key, each in sorted(self._processes.items()):
             if (number := each.aborts.grown(now_ms, QUIET_MS)) > 0:
                 since = each.aborts.since_ms
-                fact = f"aborted {count(number, 'commit')} in {_for(now_ms, since)}"
+                reason = f": {each.status['abort_reason']}" if each.status["abort_reason"] else ""
+                fact = f"aborted {count(number, 'commit')} in {_for(now_ms, since)}{reason}"
                 judged = (
                     warning if number == 1 or each.aborts.last_ms < each.status["committed_at"] else problem
                 )
@@ -116,6 +122,20 @@ class ProcessTrends:
                 since = each.letters.since_ms
                 fact = f"could not process {count(number, 'record')} in {_for(now_ms, since)}: dead letters"
                 yield warning(f"process {key}", fact, LETTERS_ADVICE, since)
+
+    def call_findings(self, now_ms: int) -> Iterator[Finding]:
+        """Yield the calls of each process that fail and are pending still."""
+        for _, each in sorted(self._processes.items()):
+            for call in each.status["calls"]:
+                failed = each.calls[call["call"]]
+                if call["pending"] and (number := failed.grown(now_ms, LETTERS_QUIET_MS)) > 0:
+                    fact = (
+                        f"{count(number, 'attempt')} failed in {_for(now_ms, failed.since_ms)}, "
+                        f"{count(call['pending'], 'call')} pending, the oldest for {duration(call['oldest_seconds'])}"
+                    )
+                    yield warning(
+                        f"call {each.status['group']} {call['call']}", fact, CALLS_ADVICE, failed.since_ms
+                    )
 
     def lag_findings(self, now_ms: int) -> Iterator[Finding]:
         """Yield the processes whose lag grows, or that commit nothing.

@@ -11,6 +11,7 @@ from streamtable_admin.process_status import judge_processes
 from streamtable_admin.process_trend import ProcessTrends
 
 _PROCESS: Final = "process "
+_CALL: Final = "call "
 _DEAD: Final = {"silent", "failed"}
 
 
@@ -41,6 +42,7 @@ class Examiner:
             *judge_processes({key: statuses[key] for key in listed}, now_ms),
             *self._trends.findings(now_ms),
             *self._trends.lag_findings(now_ms),
+            *self._trends.call_findings(now_ms),
         ]
         wrong = [each for each in found if each.level is not Level.OK]
         wrong.sort(key=lambda each: (each.level is not Level.PROBLEM, each.since_ms or now_ms, each.subject))
@@ -52,7 +54,7 @@ def _document(finding: Finding, instances: Mapping[str, Mapping[str, Any]]) -> d
     return {
         "level": str(finding.level),
         "subject": finding.subject,
-        "node": node_of(process) if process else "",
+        "node": node_of(process) if process else finding.subject if finding.subject.startswith(_CALL) else "",
         "instance": process.get("instance", ""),
         "fact": finding.fact,
         "advice": finding.advice,

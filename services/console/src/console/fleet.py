@@ -15,6 +15,7 @@ from streamtable_admin.process_status import state_at
 OWN: Final = "console"
 EMIT: Final = "emit"
 VIEW: Final = "view"
+CALL: Final = "call"
 _ASIDE: Final = {"retry", "dead letters"}
 _DEAD: Final = {"silent", "failed"}
 _KINDS: Final = {
@@ -67,7 +68,7 @@ def graph_of(
 ) -> dict[str, Any]:
     """Return nodes (`id`, `kind`, `label`, `detail`, `flow`, and more), and edges (`source`, `target`, `how`, `rate`).
 
-    Kinds are group, service, stream, table, loop and visits. Rates are in records per second, None where not known.
+    Kinds are group, service, stream, table, loop, visits and call. Rates are in records per second, None where not known.
     """
     listed = list(instances)
     emitters = Counter(
@@ -91,10 +92,7 @@ def graph_of(
     for each in services:
         _add_service(model, rates, each, topics, emitters)
     flows = flows_of(model, listed)
-    nodes = [
-        {**_node(node, members.get(node.name, []), topics), "flow": flows.get(node.name)}
-        for node in model.nodes.values()
-    ]
+    nodes = [{**_node(node, members, topics), "flow": flows.get(node.name)} for node in model.nodes.values()]
     edges = [
         {"source": edge.source, "target": edge.target, "how": edge.label, "rate": rates[edge]}
         for edge in model.edges
@@ -156,6 +154,14 @@ def _add_group(
             topic = model.topic(each["topic"], _KINDS.get(each["how"], NodeKind.STREAM), each["codecs"])
             edge = model.edge(own, topic, each["how"])
             rates.setdefault(edge, flows[each["topic"], "out"] if members else None)
+    for name in sorted({call["call"] for member in members for call in member["calls"]}):
+        # Named with the group: two groups may have calls of one name.
+        edge = model.edge(own, model.actor(NodeKind.CALL, f"{graph['group']} {name}"), CALL)
+        rates.setdefault(edge, sum(each["rate"] for each in _calls(members, name)))
+
+
+def _calls(members: Iterable[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    return [call for member in members for call in member["calls"] if call["call"] == name]
 
 
 def _add_service(
@@ -180,12 +186,26 @@ def _add_service(
 
 
 def _node(
-    node: GraphNode, processes: Collection[Mapping[str, Any]], topics: Mapping[str, Topic]
+    node: GraphNode, members: Mapping[str, list[Mapping[str, Any]]], topics: Mapping[str, Topic]
 ) -> dict[str, Any]:
-    """Return a node with its known members; `processes`: of a group or service."""
+    """Return a node with its known members; `members`: the processes by the nodes of their groups and services."""
     found = {"id": node.name, "kind": str(node.kind), "label": node.label, "detail": node.detail}
     if node.kind in {NodeKind.GROUP, NodeKind.SERVICE}:
-        return found | _members(processes)
+        return found | _members(members.get(node.name, []))
+    if node.kind is NodeKind.CALL:
+        group, _, name = node.label.partition(" ")
+        calls = _calls(members[f"{NodeKind.GROUP} {group}"], name)
+        pending, oldest = (
+            sum(each["pending"] for each in calls),
+            max(each["oldest_seconds"] for each in calls),
+        )
+        return {
+            **found,
+            "label": name,
+            "group": group,
+            "pending": pending,
+            "oldest_seconds": oldest if pending else 0.0,
+        }
     topic = topics.get(node.label)
     if topic is None:
         return found

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from console.fleet import instances_of
@@ -43,6 +43,7 @@ class Event:
         who: The key of the process.
         text: The description for people.
         amount: The number of aborts or dead letters.
+        reason: The reason of the latest abort; empty if it is not known.
     """
 
     at: int
@@ -50,9 +51,10 @@ class Event:
     who: str
     text: str
     amount: int = 0
+    reason: str = ""
 
     def document(self) -> dict[str, Any]:
-        return {"at": self.at, "kind": self.kind, "who": self.who, "text": self.text, "amount": self.amount}
+        return asdict(self)
 
 
 def events_between(
@@ -93,7 +95,9 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], now_ms: int) -> Ite
     for name, kind in (("dead_letters", "dead letters"), ("aborts", "aborts")):
         if new[name] > old[name]:
             more = new[name] - old[name]
-            yield Event(now_ms, kind, key, f"{more} more, {new[name]} since its start", more)
+            reason = new["abort_reason"] if name == "aborts" else ""
+            text = f"{more} more, {new[name]} since its start" + (f": {reason}" if reason else "")
+            yield Event(now_ms, kind, key, text, more, reason)
 
 
 def _numbers(partitions: set[int]) -> str:

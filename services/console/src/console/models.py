@@ -95,6 +95,19 @@ class Due(BaseModel):
     ]
 
 
+class Call(BaseModel):
+    """The calls to the outside with one name that a group makes in a process."""
+
+    call: str
+    pending: int
+    oldest_seconds: Annotated[
+        float, Field(description="the age of the oldest pending call, by its event time")
+    ]
+    answered: Annotated[int, Field(description="calls answered since the start")]
+    rate: Annotated[float, Field(description="answered calls per second")]
+    failed: Annotated[int, Field(description="attempts that have failed since the start")]
+
+
 class Instance(BaseModel):
     """A process."""
 
@@ -116,12 +129,16 @@ class Instance(BaseModel):
     copies: list[Copy]
     event_times: list[EventTime]
     due: list[Due]
+    calls: list[Call]
     emits: Annotated[list[str], Field(description="the topics that it emits to")]
     commits: int
     committed_at: Annotated[int, Field(description="the time when the last commit was noticed; 0: never")]
     commit_ms: Annotated[float, Field(description="mean duration of the commits of the last ten seconds")]
     dead_letters: int
     aborts: int
+    abort_reason: Annotated[
+        str, Field(description="the reason of the latest aborted commit; empty: there was none")
+    ]
     rebalances: int
     requests: int
     failed_requests: int
@@ -137,7 +154,7 @@ class Node(BaseModel):
 
     id: str
     kind: Annotated[
-        str, Field(description="group, service, stream, table, loop or visits; there may be others")
+        str, Field(description="group, service, stream, table, loop, visits or call; there may be others")
     ]
     label: str
     detail: str
@@ -154,6 +171,9 @@ class Node(BaseModel):
     rate: Annotated[float | None, Field(description="growth of a topic in offsets per second")] = None
     partitions: int | None = None
     records: Annotated[int | None, Field(description="offsets between first and end")] = None
+    group: Annotated[str | None, Field(description="the group that makes the calls")] = None
+    pending: Annotated[int | None, Field(description="the number of pending calls")] = None
+    oldest_seconds: Annotated[float | None, Field(description="the age of the oldest pending call")] = None
 
 
 class Arrow(BaseModel):
@@ -220,6 +240,7 @@ class Event(BaseModel):
     who: Annotated[str, Field(description="the key of the process")]
     text: str
     amount: Annotated[int, Field(description="the number of aborts or dead letters")]
+    reason: Annotated[str, Field(description="the reason of the latest abort; empty if it is not known")]
 
 
 class Events(BaseModel):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from servicekit.http.server_events import ServerEvent, Source
@@ -99,9 +98,7 @@ class ChangeSource:
             self._stack = stack.pop_all()
         return self._next
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     async def _next(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - the signature of a source

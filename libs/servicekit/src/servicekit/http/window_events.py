@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Annotated, Any, Final
 
 from fastapi import Header
@@ -84,11 +83,9 @@ class ClosedSource:
             raise _not_of_this_stream() from None
         return self._next
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._following is not None:
-            self._following.__exit__(kind, error, trace)
+            self._following.__exit__(*raised)
 
     async def _next(self, timeout: float) -> ServerEvent:  # noqa: ASYNC109 - the signature of a source
         following = self._following

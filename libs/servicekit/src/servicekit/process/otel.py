@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from threading import Thread
-from types import TracebackType
 from typing import Final, Self
 
 import structlog
@@ -170,9 +169,7 @@ class _Span:
             self._current.enter_context(structlog.contextvars.bound_contextvars(trace_id=trace, span_id=span))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._current.close()
         self.end(error)
 

@@ -6,7 +6,6 @@ import signal
 import time
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Final, Self
 
 from streamtable.errors import ConfigurationError
@@ -35,9 +34,7 @@ class StopSignals:
         self._handled.enter_context(stop_signals_to(self._on_signal))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._handled.close()
 
     def wait(self, timeout: float | None = None) -> str | None:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 
 from contracts.records import (
     PROCESS_STATUS,
+    CallStatus,
     CopyStatus,
-    DueStatus,
     EventTimeStatus,
     FlowStatus,
     InputStatus,
@@ -116,17 +116,16 @@ class StatusBoard:
         if self.processor is None:
             return []
         recovering = dict(self.processor.recovering)
-        for partition, remaining in recovering.items():
-            self.totals[partition] = max(remaining, self.totals.get(partition, 0))
-        found = [
-            PartitionStatus(partition=each, state="recovering", remaining=left, total=self.totals[each])
-            for each, left in recovering.items()
+        self.totals = {each: max(left, self.totals.get(each, 0)) for each, left in recovering.items()}
+        return [
+            PartitionStatus(
+                partition=each,
+                state="recovering" if each in recovering else "working",
+                remaining=recovering.get(each, 0),
+                total=self.totals.get(each, 0),
+            )
+            for each in sorted({*self.processor.working, *recovering})
         ]
-        for partition in self.processor.working:
-            if partition not in recovering:
-                self.totals.pop(partition, None)
-                found.append(PartitionStatus(partition=partition, state="working", remaining=0, total=0))
-        return sorted(found, key=lambda each: each["partition"])
 
     def state(self) -> str:
         """Return the state: failed, recovering, starting or ready."""
@@ -169,19 +168,11 @@ def status_of(
         for each, at in sorted(numbers.watermarks.items())
         if each in here
     ]
-    due = [
-        DueStatus(
-            topic=topic,
-            partition=partition,
-            rows=numbers.due_rows.get((topic, partition), 0),
-            late=numbers.late.get((topic, partition), 0),
-            late_share=numbers.late_share.get((topic, partition), 0.0),
-            moved_by=numbers.moved_by.get((topic, partition), ""),
-        )
-        for topic, partition in sorted(numbers.due_rows.keys() | numbers.late.keys())
-        if partition in here
+    due = [each for _, each in sorted(numbers.due.items()) if each["partition"] in here]
+    calls: list[CallStatus] = [
+        {**each, "rate": rates.answered(name)} for name, each in sorted(numbers.calls.items())
     ]
-    lists = (partitions, inputs, flows, copies, event_times, due)
+    lists = (partitions, inputs, flows, copies, event_times, due, calls)
     return ProcessStatus(
         service=board.service,
         role=board.role,
@@ -201,12 +192,14 @@ def status_of(
         copies=copies[:ENTRIES_MAX],
         event_times=event_times[:ENTRIES_MAX],
         due=due[:ENTRIES_MAX],
+        calls=calls[:ENTRIES_MAX],
         emits=list(board.emits),
         commits=numbers.commits,
         committed_at=committed_at,
         commit_ms=rates.commit_ms,
         dead_letters=numbers.dead_letters,
-        aborts=numbers.aborts,
+        aborts=sum(numbers.aborts.values()),
+        abort_reason=rates.abort_reason,
         rebalances=numbers.rebalances,
         requests=numbers.requests,
         failed_requests=numbers.failed_requests,
@@ -308,6 +301,7 @@ class Publisher:
                 "at": 0,
                 "memory_bytes": 0,
                 "copies": [each["table"] for each in status["copies"]],
+                "calls": [{**each, "oldest_seconds": 0} for each in status["calls"]],
             }
             now = time.monotonic()
             if news != self._published or now - self._published_at >= HEARTBEAT_SECONDS:
@@ -374,18 +368,16 @@ def publishing(
 
 
 def _version(service: str) -> str:
-    try:
+    with suppress(PackageNotFoundError):
         return version(f"streamtable-{service}")
-    except PackageNotFoundError:
-        return ""
+    return ""
 
 
 def _memory_bytes() -> int:
     """Return the resident memory; 0 where the system does not report it."""
-    try:
+    with suppress(OSError, ValueError, IndexError):
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
+    return 0
 
 
 def _now_ms() -> int:

@@ -438,9 +438,9 @@ class Member:
             return False
         return True
 
-    def _undo(self, error: Exception) -> None:
+    def _undo(self, error: StreamtableError) -> None:
         """Abort the commit, which did not happen, and rewind every task."""
-        self._meters.aborted()
+        self._meters.aborted(error)
         log.warning("commit aborted", group=self.group.name, reason=str(error))
         try:
             self._checkpoint.abort()

@@ -194,7 +194,7 @@ class KafkaTransactionalProducer:
         if failed is not None:
             raise failed
         if waiting:
-            raise RewindNeeded(f"{waiting} records were not acknowledged in {timeout:g} s")
+            raise RewindNeeded(f"records were not acknowledged in {timeout:g} s")
         return tracked
 
     def send_offsets(self, offsets: Mapping[TopicPartition, Committed], membership: Membership) -> None:

@@ -1,7 +1,7 @@
 // The graph as it is shown: a closed flow is one node, and topics that only one node uses are counted, not drawn, if there are many.
 
 export const NODES_MAX = 110;
-const ACTORS = new Set(["group", "service", "flow"]);
+const ACTORS = new Set(["group", "service", "flow", "call"]);
 export const isActor = (node) => ACTORS.has(node.kind);
 
 const WORST = ["failed", "silent", "recovering", "starting", "ready"];

@@ -1,13 +1,13 @@
 // The graph as a picture: groups, flows and services, and the topics and tables between them. Problems are said in the box.
 
-import { compact, h, rate, s, show } from "./dom.js";
+import { compact, h, rate, s, show, span } from "./dom.js";
 import { findingsByNode, folded, isActor } from "./fold.js";
 import { laidOut } from "./layout.js";
 
 const [LETTER, SMALL, LINE, PAD] = [7.9, 6.3, 16, 14];
 const [LABEL_MAX, TEXT_MAX, WIDTH_MIN] = [30, 32, 120];
 const DRAWN_MAX = 160;
-const SHAPES = { group: 8, flow: 12, service: 26, stream: 0, table: 0, loop: 0, visits: 0 };
+const SHAPES = { group: 8, flow: 12, service: 26, call: 18, stream: 0, table: 0, loop: 0, visits: 0 };
 
 // Names break at their separators, so that none is cut.
 export function lines(text, most) {
@@ -20,6 +20,7 @@ export function lines(text, most) {
 }
 
 export function detail(node) {
+  if (node.kind === "call") return `call · ${node.pending ? `${compact(node.pending)} pending · oldest ${span(1000 * node.oldest_seconds)}` : "none pending"}`;
   if (isActor(node)) {
     const states = Object.entries(node.states ?? {}).sort(([one], [other]) => (one === "ready") - (other === "ready"));
     const said = [states.map(([name, count]) => `${count} ${name}`).join(", ")];
@@ -47,7 +48,7 @@ export function trouble(findings) {
 }
 
 export function target(node) {
-  if (isActor(node)) return `#/instances/${encodeURIComponent(node.label)}`;
+  if (isActor(node)) return `#/instances/${encodeURIComponent(node.group ?? node.label)}`;
   return `#/${node.kind === "table" ? "tables" : "topics"}/${encodeURIComponent(node.label)}`;
 }
 

@@ -35,7 +35,7 @@ export function foldedEvents(events) {
 function said(event) {
   if (event.times === 1) return event.text;
   const during = `in ${span(event.at - event.since)}`;
-  if (event.kind === "aborts") return `aborted ${number(event.amount)} commits ${during}`;
+  if (event.kind === "aborts") return `aborted ${number(event.amount)} commits ${during}${event.reason && `: ${event.reason}`}`;
   if (event.kind === "dead letters") return `could not process ${number(event.amount)} records ${during}`;
   return `${number(event.times)} ${during}, at last: ${event.text}`;
 }

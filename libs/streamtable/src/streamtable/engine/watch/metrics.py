@@ -13,12 +13,14 @@ from streamtable.base.types import RecordBatch, TopicPartition, Watermarks
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.watch.late_records import LateRecords
-from streamtable.errors import RetryLater, StoreCorrupted
+from streamtable.errors import RetryLater, StoreCorrupted, StreamtableError
 from streamtable.graph.group import Group
 from streamtable.observe import Metrics, Progress
 
 _ROWS_COUNTED_MAX: Final = 2000
 """The maximum number of rows to count at a time in each state table and partition: this takes a few milliseconds."""
+
+_REASONS_MAX: Final = 20  # each is a series of its own, and their texts come from the client and the broker
 
 
 class EngineMetrics:
@@ -38,6 +40,7 @@ class EngineMetrics:
         self._metrics = metrics
         self._progress = progress
         self._gauged: set[tuple[str, int]] = set()
+        self._reasons: set[str] = set()
         self._timed: dict[Gauge, set[int]] = {}
         self._copied: set[TopicPartition] = set()
         self.late = LateRecords(group, metrics)
@@ -82,8 +85,12 @@ class EngineMetrics:
         for topic, count in Counter(record.topic for record in records).items():
             self._metrics.records_out.labels(self._group.name, topic).inc(count)
 
-    def aborted(self) -> None:
-        self._metrics.aborts.labels(self._group.name).inc()
+    def aborted(self, error: StreamtableError) -> None:
+        """Count an aborted commit by its reason, one of twenty."""
+        if len(self._reasons) < _REASONS_MAX:
+            self._reasons.add(error.message)
+        reason = error.message if error.message in self._reasons else "another reason"
+        self._metrics.aborts.labels(self._group.name, reason).inc()
 
     def without_progress(self, seconds: float) -> None:
         """Record for how long the processor has made no progress. Called by a thread of its own."""
