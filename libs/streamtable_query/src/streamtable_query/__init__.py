@@ -6,6 +6,7 @@
 from streamtable_query.address import QueryAddress, advertise
 from streamtable_query.answers import PartitionMoved, QueryAnswer
 from streamtable_query.query import Query
+from streamtable_query.ranges import QueryRange, RangePart
 from streamtable_query.remote_table import RemoteTable
 from streamtable_query.server import QueryServer, add_query_service
 from streamtable_query.shared_view import SharedView
@@ -15,7 +16,9 @@ __all__ = [
     "Query",
     "QueryAddress",
     "QueryAnswer",
+    "QueryRange",
     "QueryServer",
+    "RangePart",
     "RemoteTable",
     "SharedView",
     "add_query_service",

@@ -9,8 +9,8 @@ import grpc
 from streamtable import Group, Kafka, Processor, Table
 from streamtable.base.clock import Clock
 from streamtable.errors import GraphError
-from streamtable_query.answers import Asking
-from streamtable_query.asking import MAX_AGE_SECONDS, TIMEOUT_SECONDS, TableQueries
+from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
+from streamtable_query.asking import TableQueries
 from streamtable_query.owners import PartitionOwners
 from streamtable_query.sources import ProcessorSource
 

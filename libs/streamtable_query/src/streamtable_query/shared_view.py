@@ -10,8 +10,8 @@ from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.settings import legal_instance_id
 from streamtable.errors import ConfigurationError, NotReady
 from streamtable_query.address import QueryAddress, advertise
-from streamtable_query.answers import Asking
-from streamtable_query.asking import MAX_AGE_SECONDS, TIMEOUT_SECONDS, TableQueries
+from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
+from streamtable_query.asking import TableQueries
 from streamtable_query.owners import Coordinator, PartitionHolders
 from streamtable_query.server import QueryServer
 from streamtable_query.shard import Shard
@@ -44,6 +44,8 @@ class SharedView(TableQueries[K, V]):
         address: `host:port` where the other members reach this process.
         replicas: The members that hold each partition. With 2, any one may be lost without a gap.
         listen: `host:port` to listen on; None: the port of `address` on all interfaces.
+        serve: Whether it listens. False: a server of the process, such as one for several tables, answers for `shard`
+            (`add_query_service`).
         timeout: The seconds that a call may take.
         stale_ok: The age in seconds up to which a replica answers. All replicas are compared with the topic each second.
         memory_bytes: The memory for the caches of the replicas.
@@ -65,6 +67,7 @@ class SharedView(TableQueries[K, V]):
         *,
         replicas: int = 2,
         listen: str | None = None,
+        serve: bool = True,
         timeout: float = TIMEOUT_SECONDS,
         stale_ok: float = _STALE_SECONDS,
         memory_bytes: int = _MEMORY_BYTES,
@@ -85,8 +88,12 @@ class SharedView(TableQueries[K, V]):
             advertise(kafka, address), table, group, str(at).replace(":", "-"), replicas,
             app.state_dir / "shared" / shared, memory_bytes, clock,
         )  # fmt: skip
-        self._server = QueryServer(
-            self.shard, f"0.0.0.0:{at.port}" if listen is None else listen, credentials=server_credentials
+        self._server = (
+            QueryServer(
+                self.shard, f"0.0.0.0:{at.port}" if listen is None else listen, credentials=server_credentials
+            )
+            if serve
+            else None
         )
 
         def routes(coordinator: Callable[[], Coordinator], clock: Clock) -> PartitionHolders:
@@ -105,11 +112,12 @@ class SharedView(TableQueries[K, V]):
             metadata=metadata,
             clock=clock,
         )
-        try:
-            self._server.start()
-        except ConfigurationError:
-            self.close()
-            raise
+        if self._server is not None:
+            try:
+                self._server.start()
+            except ConfigurationError:
+                self.close()
+                raise
 
     @property
     def not_ready(self) -> str:
@@ -124,8 +132,13 @@ class SharedView(TableQueries[K, V]):
                 raise NotReady(f"the share of {self.table.name!r} is not ready after {timeout:g} s: {reason}")
             self._clock.sleep(_PAUSE_SECONDS)
 
+    def check(self) -> None:
+        """Raise the error that has stopped this process's own part, if one has."""
+        self.shard.check()
+
     def close(self) -> None:
         """Answer no more, leave the other members, and close the replicas. May be called twice."""
-        self._server.stop()
+        if self._server is not None:
+            self._server.stop()
         self.shard.close()
         super().close()
