@@ -1,4 +1,6 @@
-"""A processor whose handlers call an API, in a process of its own: `calling.py SERVERS PREFIX STATE URL FAILPOINT`.
+"""A processor whose handlers call an API, in a process of its own: `calling.py SERVERS PREFIX STATE URL FAILPOINT [ID]`.
+
+With an instance ID it is one of several, and its session ends three seconds after its last heartbeat.
 
 A request may say where the process dies, once: "before" its function asks the API, "after" that, or in the "handler".
 """
@@ -51,10 +53,12 @@ def group_of(prefix: str, url: str, state: Path, **given: Any) -> Group[str, Any
 
 
 if __name__ == "__main__":
-    servers, prefix, folder, url, failpoint = sys.argv[1:]
-    App(Kafka(servers), Path(folder)).processor(
+    servers, prefix, folder, url, failpoint, *instance = sys.argv[1:]
+    short = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}
+    kafka = Kafka(servers, short, group_protocol="classic") if instance else Kafka(servers)
+    App(kafka, Path(folder)).processor(
         group_of(prefix, url, Path(folder), timeout=timedelta(seconds=2)),
-        instance_id="i",
+        instance_id=instance[0] if instance else "i",
         commit_interval=0.05,
         failpoint=failpoint,
     ).run()

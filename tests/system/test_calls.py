@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -48,11 +49,12 @@ class Calling:
             self.bench.name("c") + "-in", *((request["key"], json.dumps(request)) for request in made)
         )
 
-    def start(self, failpoint: str = "") -> None:
-        argv = [self.bench.kafka.bootstrap_servers, self.bench.name("c"), str(self.bench.folder), self.url]
-        self.children.append(
-            subprocess.Popen([sys.executable, "-m", self.program, *argv, failpoint], cwd=ROOT)
-        )
+    def start(self, failpoint: str = "", instance: str = "") -> None:
+        folder = self.bench.folder / instance
+        folder.mkdir(exist_ok=True)
+        argv = [self.bench.kafka.bootstrap_servers, self.bench.name("c"), str(folder), self.url, failpoint]
+        argv += [instance] if instance else []
+        self.children.append(subprocess.Popen([sys.executable, "-m", self.program, *argv], cwd=ROOT))
 
     def kept_alive(self) -> bool:
         """Return whether the process lives; starts another one if it does not."""
@@ -147,6 +149,22 @@ def test_a_process_that_is_killed_in_a_commit_loses_and_doubles_no_result(
         until(lambda: calling.children[-1].poll() is not None, "it is killed")
     calling.start()
     calling.finish()
+
+
+def test_a_process_that_is_frozen_beyond_its_session_adds_no_result_when_it_goes_on(calling: Calling) -> None:
+    slow = ["0.3", "503"]
+    calling.send(*({"key": f"k{n % 9}", "do": slow if n % 2 else []} for n in range(60)))
+    calling.start(instance="a")
+    until(lambda: len(calling.results()) >= 5, "it handles results")
+    frozen = calling.children[-1]
+    frozen.send_signal(signal.SIGSTOP)
+    known = len(calling.results())
+    calling.start(instance="b")
+    calling.send(*({"key": f"k{n % 9}", "do": slow if n % 2 else []} for n in range(60)))
+    until(lambda: len(calling.results()) > known, "the other one has taken over", seconds=60)
+    frozen.send_signal(signal.SIGCONT)
+    calling.finish()
+    assert known < len(calling.requests), "calls were pending when it was frozen"
 
 
 def test_records_that_fail_are_handled_once_in_the_order_of_their_key_over_a_kill(retrying: Calling) -> None:

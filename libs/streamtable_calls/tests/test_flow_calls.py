@@ -176,3 +176,28 @@ def test_the_handler_of_a_result_may_call_again(tester: Tester) -> None:
     tester.calls(call).answer(True)
     tester.calls(call).answer(False, request=2)
     assert out(tester) == [("a", 1), ("a", 2)]
+
+
+def test_what_comes_out_after_an_interval_needs_a_topic_before_its_calls(tester: Tester) -> None:
+    flow = Flow("f")
+    live = (
+        flow.stream(ORDERS, time=lambda order: T + order)
+        .group_by_key()
+        .count("n")
+        .every("live", timedelta(minutes=1))
+    )
+    with pytest.raises(GraphError, match=r"after every\(\).*repartition"):
+        call_each(live, SCORE)
+    flow = Flow("f")
+    live = (
+        flow.stream(ORDERS, time=lambda order: T + order)
+        .group_by_key()
+        .count("n")
+        .every("live", timedelta(minutes=1))
+    )
+    call_each(live.repartition("counted"), SCORE).to(OUT)
+    tester.run(flow)
+    for at in (0, 1, MINUTE + 1):
+        tester.emit(ORDERS, "a", at)
+    tester.calls(SCORE).answer(70, request=2)
+    assert [(r.key, r.value, r.timestamp_ms) for r in tester.records(OUT)] == [("a", 70, T + MINUTE - 1)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable import EventTime, Json, Long, Stream, String, Table
+from streamtable import Context, EventTime, Json, Long, Stream, String, Table
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, Tumbling
 from streamtable_testing.tester import Tester
@@ -134,3 +134,25 @@ def test_changes_are_at_most_one_an_interval_and_the_last_one_is_the_row(
         assert [row for each, row, _ in found if each == key] == sorted(
             row for each, row, _ in found if each == key
         )
+
+
+def test_what_comes_out_after_an_interval_has_no_record_to_be_processed_with() -> None:
+    live = Flow("f").stream(TIMES, time=lambda at: at).group_by_key().count("n").every("live", TEN)
+    with pytest.raises(
+        GraphError, match=r"process\(\) after every\(\).*Put repartition\(name\) between them"
+    ):
+        live.process(lambda ctx, count: [count])
+
+
+def test_what_comes_out_after_an_interval_is_processed_behind_a_topic(tester: Tester) -> None:
+    flow = Flow("f", event_time=NEVER_IDLE)
+    live = flow.stream(TIMES, time=lambda at: at).group_by_key().count("n").every("live", TEN)
+
+    def stamped(ctx: Context[str, Any], count: Any) -> Any:
+        return [[ctx.key, count, ctx.timestamp_ms]]
+
+    live.repartition("again").process(stamped, value=Json()).to(OUT)
+    tester.run(flow)
+    for at in (1, 2, 11):
+        tester.emit(TIMES, "a", at)
+    assert written(tester) == [("a", ["a", 2, 9], 9)]

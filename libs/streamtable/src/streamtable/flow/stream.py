@@ -344,8 +344,8 @@ class KeyedStream(StreamJoins[K, V]):
         key = checked_keys(self._key, "process()")
         if has_expired(self._node):
             raise GraphError(
-                "process() after a left_join(), outer_join() or join_as_of() of a stream: what comes out when a time is over "
-                "has no record to be processed with. Put repartition(name) between them"
+                "process() after every(), or a left_join(), outer_join() or join_as_of() of a stream: what comes out when a "
+                "time is over has no record to be processed with. Put repartition(name) between them"
             )
         if isinstance(key, WindowedKeys):
             raise GraphError(

@@ -366,11 +366,11 @@ def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
 
 
 def has_expired(node: Node) -> bool:
-    """Whether some records of a node have expired unmatched: they are emitted without an input record."""
+    """Whether some records of a node come out when a time is over: they are emitted without an input record."""
     following, seen = [node], {node}
     while following:
         each = following.pop()
-        if each.source is not None and each.source.columns is not None:
+        if each.source is not None and (each.source.columns is not None or each.source.kind == "pending"):
             return True
         new = set(each.parents) - seen
         seen |= new
