@@ -131,6 +131,7 @@ def test_no_key_is_without_an_answer_while_any_of_eight_readers_is_killed(
             copies=True,
             credentials=None,
             metadata=None,
+            metrics=None,
             clock=None,
         ) as caller:
             thread = threading.Thread(target=read, args=(caller, stop, seconds, wrong))

@@ -242,6 +242,8 @@ def test_services_that_share_the_tables_answer_as_those_do_that_ask_the_processo
             assert {each.status_code for each in answers} == {200}
             return sum(window["count"] for each in answers for window in each.json()["items"])
 
+        asked = 'streamtable_queries_answered_total{topic="click-count-table"}'
+        assert asked in clients[-1].get("/metrics").text
         for client in clients:
             wait_until(lambda client=client: counts(client) == 2000)  # type: ignore[misc] # bound in the loop
             for item in items:

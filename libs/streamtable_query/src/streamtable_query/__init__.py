@@ -5,6 +5,7 @@
 
 from streamtable_query.address import QueryAddress, advertise
 from streamtable_query.answers import PartitionMoved, QueryAnswer
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.query import Query
 from streamtable_query.ranges import QueryRange, RangePart
 from streamtable_query.remote_table import RemoteTable
@@ -16,6 +17,7 @@ __all__ = [
     "Query",
     "QueryAddress",
     "QueryAnswer",
+    "QueryMetrics",
     "QueryRange",
     "QueryServer",
     "RangePart",

@@ -24,6 +24,7 @@ from streamtable.views.rows import RowList
 from streamtable.views.windows import END_MS, WindowRange
 from streamtable_query.answers import KINDS, SOURCES, Asking, QueryAnswer, Routes, Source
 from streamtable_query.channels import Channels, why_not
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import PartitionOwner
 from streamtable_query.protocol import KEYS_MAX, VERSION
 from streamtable_query.ranges import QueryRange, RangePart, merged, read_on
@@ -56,6 +57,7 @@ class TableQueries(Closing, Generic[K, V]):
         limits: The limits of calls that give no others, with `deadline` in seconds from the call.
         credentials: TLS of the query servers; None: plain text.
         metadata: Sent with each call.
+        metrics: Counts the answers of other processes; None: nothing does.
         clock: Wall and monotonic time.
     """
 
@@ -72,6 +74,7 @@ class TableQueries(Closing, Generic[K, V]):
         copies: bool,
         credentials: grpc.ChannelCredentials | None,
         metadata: Mapping[str, str] | None,
+        metrics: QueryMetrics | None,
         clock: Clock | None,
     ) -> None:
         self.table = table
@@ -86,7 +89,8 @@ class TableQueries(Closing, Generic[K, V]):
         self._routes = routes(lambda: self._cluster, self._clock)
         self._commits = CommitWatcher(lambda: self._cluster, self._clock)
         self._commits.start()
-        self._channels = Channels(credentials, metadata or {})
+        answered = bool if metrics is None else metrics.answered.labels(table.name).inc
+        self._channels = Channels(credentials, metadata or {}, answered)
         self._topic_id, self._partitions, self._counted_at = "", 0, float("-inf")
         self._shown: dict[
             int, int
@@ -341,15 +345,9 @@ class TableQueries(Closing, Generic[K, V]):
     def _get(self, ask: Asking, partition: int, keys: list[bytes], end: int) -> list[QueryAnswer[V]]:
         found, source, address = self._found(ask, partition, keys, end)
         codec, name = self.table.value, self.table.name
+        rest = partition, found.offset, found.age_seconds, source, address
         return [
-            QueryAnswer(
-                None if value is None else decoded(codec, value, name, partition, key),
-                partition,
-                found.offset,
-                found.age_seconds,
-                source,
-                address,
-            )
+            QueryAnswer(None if value is None else decoded(codec, value, name, partition, key), *rest)
             for key, value in zip(keys, found.values, strict=True)
         ]
 
@@ -484,6 +482,7 @@ class TableQueries(Closing, Generic[K, V]):
                 except RetryLater as error:
                     reasons.append(error.message)
                 else:
+                    self._channels.answered()
                     if number:
                         self._suspected_at = asked_at
                     return owner, asked_at, answer

@@ -1,7 +1,7 @@
 """The connections of a caller to query servers."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 import grpc
@@ -31,11 +31,18 @@ class Channels:
     Args:
         credentials: TLS; None: plain text.
         metadata: Sent with each call.
+        answered: Called for each answer.
     """
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None, metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        credentials: grpc.ChannelCredentials | None,
+        metadata: Mapping[str, str],
+        answered: Callable[[], object],
+    ) -> None:
         self._credentials = credentials
         self.metadata = tuple(metadata.items())
+        self.answered = answered
         self._made: dict[str, tuple[grpc.Channel, QueryStub]] = {}
         self._lock = threading.Lock()
 

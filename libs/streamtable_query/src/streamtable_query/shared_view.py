@@ -12,6 +12,7 @@ from streamtable.errors import ConfigurationError, NotReady
 from streamtable_query.address import QueryAddress, advertise
 from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
 from streamtable_query.asking import TableQueries
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import Coordinator, PartitionHolders
 from streamtable_query.server import QueryServer
 from streamtable_query.shard import Shard
@@ -52,6 +53,7 @@ class SharedView(TableQueries[K, V]):
         credentials: TLS of the members as clients of each other; None: plain text.
         server_credentials: TLS of the members as servers, with client certificates if only those may ask; None: plain text.
         metadata: Sent with each call.
+        metrics: Counts the answers of other processes; None: nothing does.
         clock: Wall and monotonic time.
 
     Raises:
@@ -74,6 +76,7 @@ class SharedView(TableQueries[K, V]):
         credentials: grpc.ChannelCredentials | None = None,
         server_credentials: grpc.ServerCredentials | None = None,
         metadata: Mapping[str, str] | None = None,
+        metrics: QueryMetrics | None = None,
         clock: Clock | None = None,
     ) -> None:
         try:
@@ -110,6 +113,7 @@ class SharedView(TableQueries[K, V]):
             copies=True,
             credentials=credentials,
             metadata=metadata,
+            metrics=metrics,
             clock=clock,
         )
         if self._server is not None:

@@ -16,7 +16,7 @@ from servicekit.streams import Streams
 from servicekit.tables.protocol import STALE_SECONDS
 from streamtable import Group, Kafka, Processor, Table
 from streamtable.errors import ConfigurationError
-from streamtable_query import Query, RemoteTable, SharedView, add_query_service, advertise
+from streamtable_query import Query, QueryMetrics, RemoteTable, SharedView, add_query_service, advertise
 
 
 def answering(
@@ -64,21 +64,20 @@ def instances(
     one.
     """
     seconds = runtime.service.wait_seconds
+    metrics = QueryMetrics.register(runtime.registry)
     with ExitStack() as opened:
-        yield [
-            opened.enter_context(
-                RemoteTable(
-                    Query(
-                        runtime.kafka,
-                        _keeper(runtime.service, table),
-                        table,
-                        timeout=seconds,
-                        **_known(runtime),
-                    )
-                )
+        queries = [
+            Query(
+                runtime.kafka,
+                _keeper(runtime.service, table),
+                table,
+                timeout=seconds,
+                metrics=metrics,
+                **_known(runtime),
             )
             for table in tables
         ]
+        yield [opened.enter_context(RemoteTable(query)) for query in queries]
 
 
 @contextmanager
@@ -103,7 +102,7 @@ def shards(
             "--over shards needs CLICK_COUNT_QUERY_ADDRESS: host:port where the other services reach this one at its "
             "STREAMTABLE_GRPC_ADDRESS"
         )
-    app = serving.local(runtime, name)
+    app, metrics = serving.local(runtime, name), QueryMetrics.register(runtime.registry)
     with ExitStack() as opened:
         views = [
             opened.enter_context(
@@ -115,6 +114,7 @@ def shards(
                     serve=False,
                     timeout=service.wait_seconds,
                     stale_ok=STALE_SECONDS,
+                    metrics=metrics,
                     **_known(runtime),
                 )
             )

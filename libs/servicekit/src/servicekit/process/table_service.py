@@ -188,9 +188,7 @@ class TableService(Generic[S, V]):
             views, windows = found[: len(tables)], dict(zip(windowed, found[len(tables) :], strict=True))
             app = opened.enter_context(serving.local(runtime, "query"))
             tails = {name: app.tail(stream) for name, stream in closed.items()}
-            checks: list[Callable[[], object]] = [
-                lambda: [each.ready for each in (*views, *windows.values(), *tails.values())]
-            ]
+            checks: list[Callable[[], object]] = [lambda: [each.ready for each in (*found, *tails.values())]]
             top = None
             if self.number is not None and over is None:
                 top = TopList(views[0], self.number, metrics=TopMetrics.register(runtime.registry))
