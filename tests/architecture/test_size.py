@@ -23,7 +23,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 5_997,  # aim 6,000
-    "libs/streamtable_sinks": 2_306,
+    "libs/streamtable_sinks": 2_400,
     "libs/streamtable_capture": 1_829,
     "spark": 4_407,  # aim 3,200
     "services/click_count": 437,  # aim 300; 60 of them are processors that answer, and the service that asks them

@@ -16,6 +16,11 @@ from streamtable_sinks.target import SinkChange
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
 MakeKey = Mapping[str, Callable[[Any], Any]]
 JSON_TYPES = ("json", "jsonb")
+_VALUES_FAULT = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+)  # a text that is no Unicode is a ValueError, for example
 
 Values = tuple[Any, ...]
 
@@ -85,7 +90,10 @@ class RowMaker:
         )
 
     def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
-        """Return the refusal of the first change that makes no row, with its offset; else the error."""
+        """Return the refusal of the first change that makes no row, with its offset.
+
+        If all make rows, a value of one cannot be sent: a refusal without an offset. An error of another kind is returned as it is.
+        """
         for change in changes:
             try:
                 list(self.rows((change,)).written)
@@ -93,6 +101,8 @@ class RowMaker:
                 return Rejected(
                     f"the row cannot be made: {type(found).__name__}: {found}", offset=change.offset
                 )
+        if isinstance(error, _VALUES_FAULT):
+            return Rejected(f"a value cannot be sent to PostgreSQL: {type(error).__name__}: {error}")
         return error
 
     def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:

@@ -48,7 +48,9 @@ class TargetTable:
     # ---- at the start ----------------------------------------------------------------------------------------------
 
     def create(self, session: Session, columns: Sequence[Column]) -> None:
-        """Create the table unless it is there."""
+        """Create the table unless it is there; without the right to create one that is there already."""
+        if self.columns(session):
+            return
         parts = [
             sql.SQL("{} {}{}").format(
                 sql.Identifier(each.name),
