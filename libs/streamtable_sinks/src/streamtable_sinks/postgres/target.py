@@ -99,6 +99,7 @@ class Postgres:
                 source.value, types, {name for name, kind in types.items() if kind in JSON_TYPES}
             ),
             key_row_of=key_maker(source.key) if self._by_name else None,
+            whole_key=self._by_name and len(self._key) == 1,
         )
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
