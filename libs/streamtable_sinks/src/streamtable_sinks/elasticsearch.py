@@ -133,6 +133,9 @@ class Elasticsearch:
         if not self._put(place, held, moved):
             raise Migrated("another process has taken the partition during the write")
 
+    def __repr__(self) -> str:
+        return f"Elasticsearch({self._index!r})"
+
     def close(self) -> None:
         self._client.close()
 

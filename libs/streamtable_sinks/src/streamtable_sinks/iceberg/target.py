@@ -110,6 +110,9 @@ class Iceberg:
                     return
         raise RetryLater("other processes write the table at the same time")
 
+    def __repr__(self) -> str:
+        return f"Iceberg({self._name!r})"
+
     def close(self) -> None:
         own, self._own_catalog = self._own_catalog, None
         if own is not None:

@@ -134,6 +134,9 @@ class Postgres:
             except Exception as error:
                 raise self._rows.blamed(changes, error) from error
 
+    def __repr__(self) -> str:
+        return f"Postgres({self._table.name!r})"
+
     def close(self) -> None:
         connected, self._connected = self._connected, None
         self._stages_are_old = False
