@@ -94,6 +94,13 @@ def test_a_range_has_the_rows_of_all_processes_in_the_order_of_keys(bench: Bench
         bench.wait_handled(group)
         assert list(counts.range()) == sorted(EXPECTED.items())
         assert list(counts.range("user-10", "user-12")) == [("user-10", 2), ("user-11", 3)]
+        whole = counts.range()
+        assert dict(whole) == EXPECTED
+        answers = counts.get_many(EXPECTED).values()
+        assert {each.partition: (each.offset, each.source, each.address) for each in answers} == {
+            number: (part.offset, part.source, part.address) for number, part in whole.parts.items()
+        }
+        assert all(0 <= part.age_seconds < PATIENT and not part.moved for part in whole.parts.values())
         here = dict(counts.range(partition=0))
         assert here.items() < EXPECTED.items()
 
@@ -179,6 +186,7 @@ def test_a_range_goes_on_where_a_partition_has_moved_to_and_a_strict_one_says_so
         with instance(bench, group, "b"):
             read += moving
             assert read == [(key, 1) for key in keys]
+            assert moving.parts[0].moved
             with pytest.raises(PartitionMoved, match="partition 0 of"):
                 list(strict)
 
@@ -318,7 +326,9 @@ def test_when_the_owner_does_not_answer_a_standby_copy_does_marked_as_such(bench
                 (False, "instance"),
             }
             assert all(0 <= answer.age_seconds < PATIENT for answer in answers.values())
-            assert list(query.range(stale_ok=PATIENT)) == sorted(EXPECTED.items())
+            rows = query.range(stale_ok=PATIENT)
+            assert list(rows) == sorted(EXPECTED.items())
+            assert {number for number, part in rows.parts.items() if part.source == "standby"} == there
             key = next(key for key, answer in answers.items() if answer.partition in there)
             with pytest.raises(NotReady, match="UNAVAILABLE"):
                 query.get(key, timeout=1)
@@ -368,15 +378,6 @@ def test_a_remote_table_answers_as_a_view_does_and_shows_the_writes_that_were_wa
             with pytest.raises(NotImplementedError, match="a copy of the table"):
                 counts.watch("user-0")
         assert counts.ready, "it still answers for all others when a partition has no process"
-
-
-def test_a_remote_table_refuses_copies_that_may_lack_a_write_which_was_waited_for(bench: Bench) -> None:
-    group = bench.counting(partitions=1)
-    with (
-        Query(bench.kafka, group, group.table, stale_ok=30) as counts,
-        pytest.raises(ConfigurationError, match="without stale_ok"),
-    ):
-        RemoteTable(counts)
 
 
 def test_a_remote_table_skips_rows_that_cannot_be_decoded_and_names_them(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """Views that share a table: each process holds a part of it on disk, and any of them answers for any key."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from tests.system.bench import Bench, until
 from localkafka.process import reserve_port
 from streamtable import Ack, App, Group
 from streamtable.errors import ConfigurationError, NotReady
-from streamtable_query import SharedView
+from streamtable_query import RemoteTable, SharedView
 
 PARTITIONS = 12
 KEYS = [f"user-{number}" for number in range(60)]
@@ -107,6 +108,37 @@ def test_a_share_is_kept_on_disk_and_an_old_one_is_not_taken_for_the_present(ben
                 view.get("user-2", timeout=0.001)
             view.wait_ready(PATIENT)
             assert view.get("user-2").value == 3
+
+
+def test_a_service_reads_a_shared_view_as_it_reads_a_view_and_sees_its_own_writes(bench: Bench) -> None:
+    with filled(bench) as group, member(bench, group, "a") as other, member(bench, group, "b") as mine:
+        counts = RemoteTable(mine)
+        until(lambda: spread([other, mine], 2) and counts.ready, "each holds all of the table")
+        with App(bench.kafka, bench.folder / "app").emitter(bench.stream()) as emitter:
+            for times in range(1, 6):
+                asyncio.run(counts.wait_for_async(emitter.emit_now("user-3", "event"), PATIENT))
+                assert counts.answer("user-3").value == EXPECTED["user-3"] + times
+        assert dict(counts.iterate("user-1", "user-10")) == {
+            key: times for key, times in EXPECTED.items() if key.startswith("user-1") and key > "user-10"
+        }
+        with pytest.raises(NotImplementedError, match="a copy of the table"):
+            counts.watch("user-3")
+        counts.close()
+
+
+def test_a_copy_that_lacks_a_write_which_was_waited_for_does_not_answer(bench: Bench) -> None:
+    """The other replica stands for one that lags: what was waited for is set behind all that there is."""
+    with filled(bench) as group, member(bench, group, "a") as view:
+        view.wait_ready(PATIENT)
+        with App(bench.kafka, bench.folder / "app").emitter(bench.stream()) as emitter:
+            ack = emitter.emit_now("user-3", "event")
+        end = view.wait_for(ack, PATIENT)
+        assert view.get("user-3").offset >= end
+        view._shown[ack.partition] = 1 << 40
+        with pytest.raises(NotReady, match="not yet at"):
+            view.get("user-3", timeout=0.5)
+        with pytest.raises(NotReady, match="not yet at"):
+            list(view.range(partition=ack.partition, timeout=0.5))
 
 
 def test_the_processors_know_nothing_of_readers(bench: Bench) -> None:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from click_count.main import app
 from click_count.topics import by_count
+from click_count.windows import NAME, click_windows
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from contracts.grpc.query.v1 import query_pb2
@@ -29,7 +30,7 @@ from localkafka.topics import create_topics, delete_topics
 from localkafka.waiting import wait_until
 from servicekit_testing import Process, retrying_client, with_ids
 from servicekit_testing.trace_collector import Collected, TraceCollector, collecting
-from streamtable import Kafka
+from streamtable import App, Kafka
 from streamtable.errors import ConfigurationError, NotReady
 from streamtable_query import Query
 
@@ -61,10 +62,15 @@ class Cluster:
         self._stack.callback(process.close)
         return process
 
-    def answering(self, address: str, **environment: str) -> Process:
-        """Start a processor that answers queries at this address."""
+    def answering(self, address: str, *command: str, **environment: str) -> Process:
+        """Start a process that answers queries at this address, by default a processor."""
         own = {"CLICK_COUNT_QUERY_ADDRESS": address, "STREAMTABLE_GRPC_ADDRESS": address}
-        return self.start("processor", **own, **environment)
+        return self.start(*(command or ("processor",)), **own, **environment)
+
+    def create_windows(self) -> None:
+        """Create the topics of the windows."""
+        with App(self.environment["STREAMTABLE_BOOTSTRAP_SERVERS"], self._folder / "windows") as app:
+            app.create_topics(click_windows().flow, partitions=PARTITIONS)
 
     def http(self, process: Process) -> httpx.Client:
         client = retrying_client(f"http://{process.address()}")
@@ -82,6 +88,7 @@ class Cluster:
 @pytest.fixture
 def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    before = set(admin.list_topics(timeout=60).topics)
     compacted = {"cleanup.policy": "compact"}
     topics = [NewTopic("user-clicks", PARTITIONS)]
     for group in GROUPS:
@@ -90,7 +97,8 @@ def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     create_topics(admin, topics)
     with ExitStack() as stack:
         yield Cluster(broker, tmp_path, stack)
-    delete_topics(admin, [topic.topic for topic in topics])
+    made = set(admin.list_topics(timeout=60).topics) - before
+    delete_topics(admin, [topic for topic in made if not topic.startswith("__")])
     for removed in admin.delete_consumer_groups(list(GROUPS)).values():
         removed.exception(30)
 
@@ -209,6 +217,59 @@ def test_processors_answer_for_services_that_have_no_copy_of_the_table(cluster: 
         wait_until(lambda: total(client) == 3001)
         assert query.stop() == 0
         assert view.stop() == 0
+
+
+def test_services_that_share_the_tables_answer_as_those_do_that_ask_the_processors(cluster: Cluster) -> None:
+    cluster.create_windows()
+    load = cluster.start("load", "--rate", "0", "--count", "2000", "--keys", "20", "--seed", "3")
+    windows = {"CLICK_COUNT_WINDOWS": NAME}
+    with ExitStack() as ports:
+        addresses = [f"127.0.0.1:{ports.enter_context(reserve_port()).getsockname()[1]}" for _ in range(5)]
+        cluster.answering(addresses[3], "processor")
+        cluster.answering(addresses[4], "windows")
+        queries = [cluster.answering(each, "query", "--over", "shards", **windows) for each in addresses[:3]]
+        for each in queries:
+            each.address()  # of the answers to the others
+        queries.append(cluster.start("query", "--over", "instances", **windows))
+        clients = [cluster.http(each) for each in queries]
+        assert load.ended() == 0, load.output
+        for client in clients:
+            wait_until(lambda client=client: total(client) == 2000)  # type: ignore[misc] # bound in the loop
+        items = clients[0].get("/clicks?limit=1000").json()["items"]
+
+        def counts(client: httpx.Client) -> int:
+            answers = [client.get(f"/clicks/{item['user_id']}/minutes") for item in items]
+            assert {each.status_code for each in answers} == {200}
+            return sum(window["count"] for each in answers for window in each.json()["items"])
+
+        asked = 'streamtable_queries_answered_total{topic="click-count-table"}'
+        assert asked in clients[-1].get("/metrics").text
+        for client in clients:
+            wait_until(lambda client=client: counts(client) == 2000)  # type: ignore[misc] # bound in the loop
+            for item in items:
+                assert count_of(client, item["user_id"]) == item["count"]
+            assert client.get(f"/clicks?limit={len(items)}").json()["stale"] is False
+            assert client.get("/events").status_code == 501
+            assert client.get("/top").status_code == 501
+        emitter = cluster.http(cluster.start("emitter"))
+        wait_until(lambda: ready(emitter))
+        for number, client in enumerate(clients, 1):
+            sent = emitter.post("/clicks", json=with_ids({"user_id": "dave", "url": "x"}))
+            token = {"Streamtable-Token": sent.headers["streamtable-token"]}
+            assert client.get("/clicks/dave", headers=token).json()["count"] == number
+        queries[0].stop(signal.SIGKILL)
+        for client in clients[1:]:
+            assert {item["user_id"]: count_of(client, item["user_id"]) for item in items} == {
+                item["user_id"]: item["count"] for item in items
+            }
+        assert [each.stop() for each in queries[1:]] == [0, 0, 0]
+
+
+def test_a_view_and_a_service_without_an_address_share_no_table(cluster: Cluster) -> None:
+    for role, message in (("query", "CLICK_COUNT_QUERY_ADDRESS"), ("view", "query --over shards")):
+        started = cluster.start(role, "--over", "shards")
+        assert started.ended() != 0
+        assert any(message in line for line in started.output), started.output
 
 
 def test_processors_answer_those_who_have_a_certificate_and_a_key_and_for_their_own_group_only(

@@ -123,6 +123,16 @@ def test_a_service_stands_behind_the_tables_that_it_shows() -> None:
     assert nodes["topic count-table"]["records"] == 40
 
 
+def test_a_group_answers_the_services_that_ask_its_processes() -> None:
+    flows = [{"topic": "count-table", "direction": "query", "records": 9, "rate": 1.5}]
+    asking = {name: status_with(instance=name, flows=flows) for name in ("b", "c")}
+    silent = {"d": status_with(instance="d", flows=flows, at=NOW - SILENT_MS - 1)}
+    nodes, edges = pictured({"a": worker("one"), **asking, **silent})
+    arrow = edges["group count", "service shop query"]
+    assert (arrow["how"], arrow["rate"]) == ("query", 3.0)
+    assert nodes["service shop query"]["instances"] == 3
+
+
 def test_a_graph_that_is_none_is_left_out() -> None:
     for text in (
         "{",

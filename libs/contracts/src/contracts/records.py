@@ -234,7 +234,7 @@ class FlowStatus(TypedDict):
 
     topic: str
     direction: str
-    """The direction: in or out."""
+    """The direction: in, out, or query for a table that other processes are asked for."""
     records: int
     """The number of records since the process started."""
     rate: float

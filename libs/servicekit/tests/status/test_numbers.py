@@ -1,5 +1,5 @@
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
 from servicekit.http.metrics import HttpMetrics
 from servicekit.status.numbers import ProcessCounters, Rates, numbers_in
@@ -12,6 +12,10 @@ def test_counters_are_read_from_the_metrics() -> None:
     metrics.records_in.labels("g", "clicks", "0").inc(3)
     metrics.records_in.labels("g", "clicks", "1").inc(4)
     metrics.records_out.labels("g", "g-table").inc(5)
+    answered = Counter(
+        "streamtable_queries_answered", "as of streamtable-query", ["topic"], registry=registry
+    )
+    answered.labels("other-table").inc(6)
     metrics.dead_letters.labels("g", "g-dead-letters", "0").inc(2)
     metrics.lag.labels("g", "clicks", "1").set(17)
     metrics.commit_seconds.labels("g").observe(0.25)
@@ -38,6 +42,7 @@ def test_counters_are_read_from_the_metrics() -> None:
     assert found.read == {("clicks", 0): 3, ("clicks", 1): 4}
     assert found.read_by_topic == {"clicks": 7}
     assert found.sent == {"g-table": 5}
+    assert found.queried == {"other-table": 6}
     assert found.lags == {("clicks", 1): 17}
     assert found.copies == {"g-table": (2, 2.5)}
     assert (found.commits, found.commit_seconds) == (1, 0.25)

@@ -5,7 +5,9 @@
 
 from streamtable_query.address import QueryAddress, advertise
 from streamtable_query.answers import PartitionMoved, QueryAnswer
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.query import Query
+from streamtable_query.ranges import QueryRange, RangePart
 from streamtable_query.remote_table import RemoteTable
 from streamtable_query.server import QueryServer, add_query_service
 from streamtable_query.shared_view import SharedView
@@ -15,7 +17,10 @@ __all__ = [
     "Query",
     "QueryAddress",
     "QueryAnswer",
+    "QueryMetrics",
+    "QueryRange",
     "QueryServer",
+    "RangePart",
     "RemoteTable",
     "SharedView",
     "add_query_service",

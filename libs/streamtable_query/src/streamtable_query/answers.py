@@ -1,15 +1,26 @@
 """The limits of a question about rows, who can be asked, and what an answer says."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
+from contracts.grpc.query.v1 import query_pb2
 from streamtable.errors import RetryLater
 from streamtable_query.owners import PartitionOwner
+from streamtable_query.sources import Kind
 
 V = TypeVar("V")
 
 Source = Literal["local", "instance", "standby", "view"]
+SOURCES: Final[Mapping[Kind, Source]] = {"task": "instance", "standby": "standby", "view": "view"}
+"""The names of sources in answers over the network."""
+KINDS: Final[Mapping[int, Kind]] = {
+    query_pb2.SOURCE_TASK: "task",
+    query_pb2.SOURCE_STANDBY: "standby",
+    query_pb2.SOURCE_VIEW: "view",
+}
+TIMEOUT_SECONDS: Final = 10.0
+MAX_AGE_SECONDS: Final = 5.0
 
 
 class PartitionMoved(RetryLater):

@@ -1,10 +1,9 @@
 """Questions about the rows of a table to the processes that keep them: who is asked, for how long, and what an answer says."""
 
 import asyncio
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
@@ -21,18 +20,20 @@ from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable.tables.position import TablePosition
 from streamtable.views.read_your_writes import CommitWatcher
-from streamtable_query.answers import Asking, PartitionMoved, QueryAnswer, Routes, Source
-from streamtable_query.channels import Channels
+from streamtable.views.rows import RowList
+from streamtable.views.windows import END_MS, WindowRange
+from streamtable_query.answers import KINDS, SOURCES, Asking, QueryAnswer, Routes, Source
+from streamtable_query.channels import Channels, why_not
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import PartitionOwner
-from streamtable_query.protocol import KEYS_MAX, REASON, VERSION
+from streamtable_query.protocol import KEYS_MAX, VERSION
+from streamtable_query.ranges import QueryRange, RangePart, merged, read_on
 from streamtable_query.sources import FoundRows, Kind, Page, RowSource
 
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
-TIMEOUT_SECONDS: Final = 10.0
-MAX_AGE_SECONDS: Final = 5.0
 _CALL_SECONDS_MAX: Final = 2.0
 """A process that does not answer within this time is asked again, after the coordinator: it may be frozen."""
 _FIRST_CALL_SECONDS_MAX: Final = 0.4
@@ -40,12 +41,6 @@ _FIRST_CALL_SECONDS_MAX: Final = 0.4
 _PAUSE_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 0.5
 """After an owner has failed, and a copy has answered, calls rely on a coordinator's answer for this long only."""
-
-_KINDS: Final[Mapping[int, Kind]] = {
-    query_pb2.SOURCE_TASK: "task",
-    query_pb2.SOURCE_STANDBY: "standby",
-    query_pb2.SOURCE_VIEW: "view",
-}
 
 
 class TableQueries(Closing, Generic[K, V]):
@@ -62,6 +57,7 @@ class TableQueries(Closing, Generic[K, V]):
         limits: The limits of calls that give no others, with `deadline` in seconds from the call.
         credentials: TLS of the query servers; None: plain text.
         metadata: Sent with each call.
+        metrics: Counts the answers of other processes; None: nothing does.
         clock: Wall and monotonic time.
     """
 
@@ -78,6 +74,7 @@ class TableQueries(Closing, Generic[K, V]):
         copies: bool,
         credentials: grpc.ChannelCredentials | None,
         metadata: Mapping[str, str] | None,
+        metrics: QueryMetrics | None,
         clock: Clock | None,
     ) -> None:
         self.table = table
@@ -92,8 +89,12 @@ class TableQueries(Closing, Generic[K, V]):
         self._routes = routes(lambda: self._cluster, self._clock)
         self._commits = CommitWatcher(lambda: self._cluster, self._clock)
         self._commits.start()
-        self._channels = Channels(credentials, metadata or {})
+        answered = bool if metrics is None else metrics.answered.labels(table.name).inc
+        self._channels = Channels(credentials, metadata or {}, answered)
         self._topic_id, self._partitions, self._counted_at = "", 0, float("-inf")
+        self._shown: dict[
+            int, int
+        ] = {}  # by partition: the offset below which every answer must hold everything
         self._suspected_at = float("-inf")  # when a copy had to answer in place of the owner
 
     def close(self) -> None:
@@ -101,6 +102,9 @@ class TableQueries(Closing, Generic[K, V]):
         self._commits.close()
         self._channels.close()
         self._cluster.close()
+
+    def check(self) -> None:
+        """Raise the error that has stopped this process's own part, if one has."""
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
@@ -183,7 +187,7 @@ class TableQueries(Closing, Generic[K, V]):
         strict: bool = False,
         timeout: float | None = None,
         stale_ok: float | None = None,
-    ) -> Iterator[tuple[K, V]]:
+    ) -> QueryRange[K, V]:
         """Iterate over rows in the order of encoded keys. Each partition is read in pages, each of them as committed.
 
         Args:
@@ -195,6 +199,9 @@ class TableQueries(Closing, Generic[K, V]):
             timeout: The seconds that each page may take; default: as in the constructor.
             stale_ok: As in the constructor, for each page.
 
+        Returns:
+            An iterator; its `parts` say how far and how old the rows of each partition are.
+
         Raises:
             GraphError: The encoded keys are in no order that a range could follow.
             PartitionMoved: See `strict`.
@@ -202,10 +209,16 @@ class TableQueries(Closing, Generic[K, V]):
             UnreadableRow: As in `get`.
         """
         self._here.check()
-        numbers = range(self._count()) if partition is None else [partition]
-        for span in spans_of(self.table.key, start, end, self.table.name):
-            for number, data, row in self._merged(numbers, span, timeout, stale_ok, strict=strict):
-                yield self._row(number, data, row)
+        parts: dict[int, RangePart] = {}
+
+        def rows() -> Iterator[tuple[K, V]]:
+            numbers = range(self._count()) if partition is None else [partition]
+            for span in spans_of(self.table.key, start, end, self.table.name):
+                read = (self._pages(each, span, timeout, stale_ok, parts, strict=strict) for each in numbers)
+                for number, data, row in merged(read):
+                    yield self._row(number, data, row)
+
+        return QueryRange(rows(), parts)
 
     def iterate(
         self,
@@ -225,7 +238,8 @@ class TableQueries(Closing, Generic[K, V]):
         start, end = (None, None) if prefix is None else prefix_span(key, prefix, self.table.name)
         if after is not None:
             start = max(start or b"", key.encode(after) + b"\0")
-        for number, data, row in self._merged(range(self._count()), (start, end), None, None, strict=False):
+        read = (self._pages(each, (start, end), None, None) for each in range(self._count()))
+        for number, data, row in merged(read):
             try:
                 found = self._row(number, data, row)
             except UnreadableRow as error:
@@ -234,8 +248,22 @@ class TableQueries(Closing, Generic[K, V]):
             else:
                 yield found
 
+    def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> RowList[K, V]:
+        """Return the windows of a key that overlap a range of time, in order of time, as `View.windows` does. Raises like `get`."""
+        self._here.check()
+        span = WindowRange.of(self.table, key, since_ms, until_ms)
+        partition = self._partition_of(span.start)
+        found: RowList[K, V] = RowList()
+        read = self._pages(partition, (span.start, span.end), None, None)
+        for data, row in span.of_key((data, row) for _, data, row in read):
+            try:
+                found.append(self._row(partition, data, row))
+            except UnreadableRow:
+                found.unreadable += 1
+        return found
+
     def wait_for(self, ack: Ack, timeout: float) -> int:
-        """Wait until the process that has a partition shows the effect of an event.
+        """Wait until the effect of an event shows. All later answers of this object show it too, whichever process answers.
 
         Returns:
             The offset in the table's topic that answers about the partition must have reached to show it.
@@ -248,6 +276,7 @@ class TableQueries(Closing, Generic[K, V]):
         end = self._end_of(ack, ask)
         # Any key will do: the answer's offset counts, and no service has an empty key.
         self._found(ask, ack.partition, [b""], end)
+        self._shown[ack.partition] = max(end, self._shown.get(ack.partition, 0))
         return end
 
     @property
@@ -289,6 +318,8 @@ class TableQueries(Closing, Generic[K, V]):
             topic = self._cluster.topics([self.table.name]).get(self.table.name)
             if topic is None:
                 raise NotReady(f"Kafka has no topic {self.table.name!r}: has its group been started?")
+            if topic.topic_id != self._topic_id:
+                self._shown = {}
             self._topic_id, self._partitions, self._counted_at = topic.topic_id, topic.partitions, now
         return self._partitions
 
@@ -314,15 +345,9 @@ class TableQueries(Closing, Generic[K, V]):
     def _get(self, ask: Asking, partition: int, keys: list[bytes], end: int) -> list[QueryAnswer[V]]:
         found, source, address = self._found(ask, partition, keys, end)
         codec, name = self.table.value, self.table.name
+        rest = partition, found.offset, found.age_seconds, source, address
         return [
-            QueryAnswer(
-                None if value is None else decoded(codec, value, name, partition, key),
-                partition,
-                found.offset,
-                found.age_seconds,
-                source,
-                address,
-            )
+            QueryAnswer(None if value is None else decoded(codec, value, name, partition, key), *rest)
             for key, value in zip(keys, found.values, strict=True)
         ]
 
@@ -330,6 +355,7 @@ class TableQueries(Closing, Generic[K, V]):
         self, ask: Asking, partition: int, keys: list[bytes], end: int
     ) -> tuple[FoundRows, Source, str]:
         """Return encoded rows that hold everything below `end`, with their source and its address."""
+        end = max(end, self._shown.get(partition, 0))
         if (near := self._get_near(ask, partition, keys, end)) is not None:
             return near, "view" if near.kind == "view" else "local", ""
         request = query_pb2.GetRequest(
@@ -344,20 +370,25 @@ class TableQueries(Closing, Generic[K, V]):
         def read(stub: QueryStub, seconds: float) -> query_pb2.GetResponse:
             request.topic_id = self._topic_id  # of now: a table may be created again
             answer = stub.Get(request, timeout=seconds, metadata=self._channels.metadata)
-            if answer.offset < end:
-                raise NotReady(
-                    f"the process is at offset {answer.offset} of {self.table.name!r}, not yet at {end}"
-                )
+            self._check_offset(answer.offset, end)
             return answer
 
         owner, asked_at, found = self._ask(ask, partition, read)
-        kind = _KINDS.get(found.source, "task")
+        kind, age = self._kind_and_age(owner, asked_at, found)
+        values = [row.value if row.HasField("value") else None for row in found.rows]
+        return FoundRows(values, found.offset, age, kind), SOURCES[kind], str(owner.address)
+
+    def _kind_and_age(
+        self, owner: PartitionOwner, asked_at: float, found: query_pb2.GetResponse | query_pb2.RangeResponse
+    ) -> tuple[Kind, float]:
+        kind = KINDS.get(found.source, "task")
         now = self._clock.monotonic()
         # What a copy says of its age is at most as old as the call.
-        age = now - owner.confirmed_at if kind == "task" else found.age_seconds + (now - asked_at)
-        values = [row.value if row.HasField("value") else None for row in found.rows]
-        named: Source = "instance" if kind == "task" else kind
-        return FoundRows(values, found.offset, age, kind), named, str(owner.address)
+        return kind, now - owner.confirmed_at if kind == "task" else found.age_seconds + (now - asked_at)
+
+    def _check_offset(self, offset: int, end: int) -> None:
+        if offset < end:
+            raise NotReady(f"the process is at offset {offset} of {self.table.name!r}, not yet at {end}")
 
     def _get_near(self, ask: Asking, partition: int, keys: Sequence[bytes], end: int) -> FoundRows | None:
         """Return the answer of this process; None if another one has to be asked.
@@ -374,51 +405,38 @@ class TableQueries(Closing, Generic[K, V]):
         return None
 
     def _row(self, partition: int, key: bytes, row: bytes) -> tuple[K, V]:
-        name = self.table.name
-        return (
-            decoded(self.table.key, key, name, partition, key),
-            decoded(self.table.value, row, name, partition, key),
-        )
+        table, place = self.table, (self.table.name, partition, key)
+        return decoded(table.key, key, *place), decoded(table.value, row, *place)
 
-    def _merged(
+    def _pages(
         self,
-        partitions: Iterable[int],
+        partition: int,
         span: Span,
         timeout: float | None,
         stale_ok: float | None,
+        parts: dict[int, RangePart] | None = None,
         *,
-        strict: bool,
+        strict: bool = False,
     ) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the encoded rows of partitions, in the order of their keys."""
-        read = [self._pages(number, span, timeout, stale_ok, strict=strict) for number in partitions]
-        return heapq.merge(*read, key=lambda each: each[1])
-
-    def _pages(
-        self, partition: int, span: Span, timeout: float | None, stale_ok: float | None, *, strict: bool
-    ) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the partition, the encoded key and the encoded row of each row of a partition; `parts` gets what they are from."""
         start, end = span
-        before: PartitionOwner | None = None
+        parts, place = {} if parts is None else parts, TopicPartition(self.table.name, partition)
         while True:
-            ask = self._asking(timeout, None, stale_ok)
-            owner, page = self._page(ask, partition, start, end)
-            if strict and before is not None and owner is not None and before.address != owner.address:
-                raise PartitionMoved(
-                    f"partition {partition} of {self.table.name!r} moved from {before.address} to {owner.address} while it "
-                    "was read: read the range again"
-                )
-            before = owner
+            page, address = self._page(self._asking(timeout, None, stale_ok), partition, start, end)
+            parts[partition] = read_on(parts.get(partition), page, address, place, strict=strict)
             yield from ((partition, key, value) for key, value in page.entries)
             if not page.more:
                 return
             start = page.entries[-1][0] + b"\0"
 
-    def _page(
-        self, ask: Asking, partition: int, start: bytes | None, end: bytes | None
-    ) -> tuple[PartitionOwner | None, Page]:
-        """Return a page, and who has answered; None: this process."""
+    def _page(self, ask: Asking, partition: int, start: bytes | None, end: bytes | None) -> tuple[Page, str]:
+        """Return a page, and the address of who has answered; "": this process."""
+        least = self._shown.get(partition, 0)
         if self._near is not None and self._copies:
             with suppress(PartitionNotAssigned, NotReady):
-                return None, self._near.page(self.table.name, partition, start, end, ask.stale_ok)
+                near = self._near.page(self.table.name, partition, start, end, ask.stale_ok)
+                self._check_offset(near.offset, least)
+                return near, ""
         request = query_pb2.RangeRequest(
             version=VERSION,
             group=self._members,
@@ -431,10 +449,14 @@ class TableQueries(Closing, Generic[K, V]):
 
         def read(stub: QueryStub, seconds: float) -> query_pb2.RangeResponse:
             request.topic_id = self._topic_id
-            return stub.Range(request, timeout=seconds, metadata=self._channels.metadata)
+            answer = stub.Range(request, timeout=seconds, metadata=self._channels.metadata)
+            self._check_offset(answer.offset, least)
+            return answer
 
-        owner, _, found = self._ask(ask, partition, read)
-        return owner, Page([(entry.key, entry.value) for entry in found.entries], found.more)
+        owner, asked_at, found = self._ask(ask, partition, read)
+        kind, age = self._kind_and_age(owner, asked_at, found)
+        entries = [(entry.key, entry.value) for entry in found.entries]
+        return Page(entries, found.more, found.offset, age, kind), str(owner.address)
 
     def _ask(
         self, ask: Asking, partition: int, read: Callable[[QueryStub, float], R]
@@ -456,10 +478,11 @@ class TableQueries(Closing, Generic[K, V]):
                 try:
                     answer = read(self._channels.stub(owner.address), left)
                 except grpc.RpcError as error:
-                    reasons.append(self._why_not(error))
+                    reasons.append(why_not(error))
                 except RetryLater as error:
                     reasons.append(error.message)
                 else:
+                    self._channels.answered()
                     if number:
                         self._suspected_at = asked_at
                     return owner, asked_at, answer
@@ -471,24 +494,3 @@ class TableQueries(Closing, Generic[K, V]):
                 )
             self._clock.sleep(_PAUSE_SECONDS)
             since = self._clock.monotonic()  # it may have moved: ask the coordinator, not the memory
-
-    def _why_not(self, error: grpc.RpcError) -> str:
-        """Return the reason for which another try may succeed. Raises `ConfigurationError` if none will."""
-        call = cast("grpc.Call", error)
-        text = f"{call.code().name}: {call.details()}"
-        if call.code() in _PERMANENT:
-            raise ConfigurationError(
-                f"the query server refuses the call, {text}: give Query the credentials and the metadata that it asks for, "
-                "and the same version"
-            ) from error
-        # A refusal of the query service says all by itself; gRPC's own errors need their code.
-        ours = any(key == REASON for key, _ in call.trailing_metadata() or ())
-        return str(call.details()) if ours else text
-
-
-_PERMANENT: Final = {
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNIMPLEMENTED,
-    grpc.StatusCode.INVALID_ARGUMENT,
-}

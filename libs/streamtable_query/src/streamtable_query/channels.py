@@ -1,13 +1,15 @@
 """The connections of a caller to query servers."""
 
 import threading
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, cast
 
 import grpc
 
 from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
+from streamtable.errors import ConfigurationError
 from streamtable_query.address import QueryAddress
+from streamtable_query.protocol import REASON
 
 # A process that is restarted answers at the same address within seconds: gRPC's pauses grow to two minutes.
 _OPTIONS: Final = (
@@ -15,6 +17,12 @@ _OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 )
+_PERMANENT: Final = {
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+}
 
 
 class Channels:
@@ -23,11 +31,18 @@ class Channels:
     Args:
         credentials: TLS; None: plain text.
         metadata: Sent with each call.
+        answered: Called for each answer.
     """
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None, metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        credentials: grpc.ChannelCredentials | None,
+        metadata: Mapping[str, str],
+        answered: Callable[[], object],
+    ) -> None:
         self._credentials = credentials
         self.metadata = tuple(metadata.items())
+        self.answered = answered
         self._made: dict[str, tuple[grpc.Channel, QueryStub]] = {}
         self._lock = threading.Lock()
 
@@ -50,3 +65,17 @@ class Channels:
             made, self._made = self._made, {}
         for channel, _ in made.values():
             channel.close()
+
+
+def why_not(error: grpc.RpcError) -> str:
+    """Return the reason for which another try may succeed. Raises `ConfigurationError` if none will."""
+    call = cast("grpc.Call", error)
+    text = f"{call.code().name}: {call.details()}"
+    if call.code() in _PERMANENT:
+        raise ConfigurationError(
+            f"the query server refuses the call, {text}: give Query the credentials and the metadata that it asks for, "
+            "and the same version"
+        ) from error
+    # A refusal of the query service says all by itself; gRPC's own errors need their code.
+    ours = any(key == REASON for key, _ in call.trailing_metadata() or ())
+    return str(call.details()) if ours else text

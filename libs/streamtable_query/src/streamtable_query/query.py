@@ -9,8 +9,9 @@ import grpc
 from streamtable import Group, Kafka, Processor, Table
 from streamtable.base.clock import Clock
 from streamtable.errors import GraphError
-from streamtable_query.answers import Asking
-from streamtable_query.asking import MAX_AGE_SECONDS, TIMEOUT_SECONDS, TableQueries
+from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
+from streamtable_query.asking import TableQueries
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import PartitionOwners
 from streamtable_query.sources import ProcessorSource
 
@@ -44,6 +45,7 @@ class Query(TableQueries[K, V]):
             copy had everything at most this many seconds ago. None: only that process answers.
         credentials: TLS of the query servers, with a client certificate if they ask for one; None: plain text.
         metadata: Sent with each call, such as an API key.
+        metrics: Counts the answers of other processes; None: nothing does.
         clock: Wall and monotonic time.
 
     Raises:
@@ -62,6 +64,7 @@ class Query(TableQueries[K, V]):
         stale_ok: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Mapping[str, str] | None = None,
+        metrics: QueryMetrics | None = None,
         clock: Clock | None = None,
     ) -> None:
         if table.name not in group.tables:
@@ -80,5 +83,6 @@ class Query(TableQueries[K, V]):
             copies=False,
             credentials=credentials,
             metadata=metadata,
+            metrics=metrics,
             clock=clock,
         )

@@ -1,4 +1,4 @@
-"""A table whose rows are in the processors of its group, as services read one: in the place of a view."""
+"""A table whose rows are in other processes, as services read one: in the place of a view."""
 
 import asyncio
 import threading
@@ -10,8 +10,10 @@ import structlog
 
 from streamtable import Ack, Table, UnreadableRow
 from streamtable.base.closing import Closing
-from streamtable.errors import ConfigurationError, NotReady, StreamtableError
-from streamtable_query.query import Query
+from streamtable.errors import NotReady, StreamtableError
+from streamtable.views.rows import RowList
+from streamtable.views.windows import END_MS
+from streamtable_query.asking import TableQueries
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,26 +47,19 @@ class RemoteTable(Closing, Generic[K, V]):
         with RemoteTable(Query(kafka, ORDERS, ORDERS.table)) as orders:
             orders.answer("alice")
 
-    It is ready once each partition has had a process to ask. From then on each call says by itself what it cannot answer: a
+    It is ready once each partition has had a process to ask, and a member of a shared view has had its share. From then on each call says by itself what it cannot answer: a
     service that left its load balancer whenever one partition moves would answer for none of the others.
 
     Changes cannot be followed: `watch` is refused.
 
     Args:
-        query: Asks the processors; closed with this. Its `max_age` is the age that is stated of lists.
-
-    Raises:
-        ConfigurationError: The query allows standby copies (`stale_ok`), which may not have a write that was waited for.
+        query: Asks the processes that have the rows, a `Query` or a `SharedView`; closed with this. The greater of its `max_age`
+            and its `stale_ok` is the age that is stated of lists.
     """
 
-    def __init__(self, query: Query[K, V]) -> None:
-        if query.limits.stale_ok is not None:
-            raise ConfigurationError(
-                "a table for services asks owners only, as a copy may not have a write that was waited for: make its Query "
-                "without stale_ok"
-            )
+    def __init__(self, query: TableQueries[K, V]) -> None:
         self._query = query
-        self._reason = "the processors have not been asked for yet"
+        self._reason = "the processes that answer are not known yet"
         self._failure: StreamtableError | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look, name="processors", daemon=True)
@@ -84,6 +79,7 @@ class RemoteTable(Closing, Generic[K, V]):
     @property
     def ready(self) -> bool:
         """Whether each partition has had a process to ask. Raises the error that permits no answer, such as a missing permission."""
+        self._query.check()
         if self._failure is not None:
             raise self._failure
         return not self._reason
@@ -116,16 +112,23 @@ class RemoteTable(Closing, Generic[K, V]):
 
     def position(self) -> Mapping[int, RemotePosition]:
         """Return the age that no row of a partition exceeds."""
-        return dict.fromkeys(range(self._query.partitions), RemotePosition(self._query.limits.max_age))
+        limits = self._query.limits
+        age = max(limits.max_age, limits.stale_ok or 0.0)
+        return dict.fromkeys(range(self._query.partitions), RemotePosition(age))
+
+    def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> RowList[K, V]:
+        """Return the windows of a key that overlap a range of time. See `Query.windows`."""
+        return self._query.windows(key, since_ms, until_ms)
 
     async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `View`
         """Return when the rows show the effect of an event. Raises like `Query.wait_for`."""
         await asyncio.to_thread(self._query.wait_for, ack, timeout)
 
     def watch(self, key: K | None = None, prefix: K | None = None, **_: object) -> NoReturn:
-        """Refuse: processors answer for their rows and tell nobody of changes. Raises `NotImplementedError`."""
+        """Refuse: processes answer for their rows and do not report changes. Raises `NotImplementedError`."""
         raise NotImplementedError(
-            f"changes of {self.table.name!r} cannot be followed through its processors: ask a service that has a copy of the table"
+            f"changes of {self.table.name!r} cannot be followed where its rows are asked of other processes: ask a service that "
+            "has a copy of the table"
         )
 
     def _look(self) -> None:

@@ -193,7 +193,13 @@ class _Answers:
         def read(source: RowSource, stale_ok: float | None) -> query_pb2.RangeResponse:
             page = source.page(request.table, request.partition, start, end, stale_ok)
             entries = [query_pb2.Entry(key=key, value=value) for key, value in page.entries]
-            return query_pb2.RangeResponse(entries=entries, more=page.more)
+            return query_pb2.RangeResponse(
+                entries=entries,
+                more=page.more,
+                offset=page.offset,
+                source=_SOURCES[page.kind],
+                age_seconds=page.age_seconds,
+            )
 
         return self._answer(request, read)
 

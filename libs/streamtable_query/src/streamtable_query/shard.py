@@ -80,6 +80,11 @@ class Shard(Closing):
         """The partitions of its share; none before it has joined the others."""
         return self._share or frozenset()
 
+    def check(self) -> None:
+        """Raise the error that has stopped it, if one has."""
+        if self._failure is not None:
+            raise self._failure
+
     @property
     def not_ready(self) -> str:
         """The reason why it cannot answer for all of its share; empty if it can."""
@@ -109,7 +114,7 @@ class Shard(Closing):
         self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
     ) -> Page:
         with reading(self._held(table, partition), _any_age(stale_ok), self._clock) as copied:
-            return page_of(copied.rows, start, end)
+            return page_of(copied, start, end, "view")
 
     def close(self) -> None:
         """Leave the other members, and close the replicas. May be called twice."""

@@ -10,8 +10,9 @@ from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.settings import legal_instance_id
 from streamtable.errors import ConfigurationError, NotReady
 from streamtable_query.address import QueryAddress, advertise
-from streamtable_query.answers import Asking
-from streamtable_query.asking import MAX_AGE_SECONDS, TIMEOUT_SECONDS, TableQueries
+from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
+from streamtable_query.asking import TableQueries
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import Coordinator, PartitionHolders
 from streamtable_query.server import QueryServer
 from streamtable_query.shard import Shard
@@ -44,12 +45,15 @@ class SharedView(TableQueries[K, V]):
         address: `host:port` where the other members reach this process.
         replicas: The members that hold each partition. With 2, any one may be lost without a gap.
         listen: `host:port` to listen on; None: the port of `address` on all interfaces.
+        serve: Whether it listens. False: a server of the process, such as one for several tables, answers for `shard`
+            (`add_query_service`).
         timeout: The seconds that a call may take.
         stale_ok: The age in seconds up to which a replica answers. All replicas are compared with the topic each second.
         memory_bytes: The memory for the caches of the replicas.
         credentials: TLS of the members as clients of each other; None: plain text.
         server_credentials: TLS of the members as servers, with client certificates if only those may ask; None: plain text.
         metadata: Sent with each call.
+        metrics: Counts the answers of other processes; None: nothing does.
         clock: Wall and monotonic time.
 
     Raises:
@@ -65,12 +69,14 @@ class SharedView(TableQueries[K, V]):
         *,
         replicas: int = 2,
         listen: str | None = None,
+        serve: bool = True,
         timeout: float = TIMEOUT_SECONDS,
         stale_ok: float = _STALE_SECONDS,
         memory_bytes: int = _MEMORY_BYTES,
         credentials: grpc.ChannelCredentials | None = None,
         server_credentials: grpc.ServerCredentials | None = None,
         metadata: Mapping[str, str] | None = None,
+        metrics: QueryMetrics | None = None,
         clock: Clock | None = None,
     ) -> None:
         try:
@@ -85,8 +91,12 @@ class SharedView(TableQueries[K, V]):
             advertise(kafka, address), table, group, str(at).replace(":", "-"), replicas,
             app.state_dir / "shared" / shared, memory_bytes, clock,
         )  # fmt: skip
-        self._server = QueryServer(
-            self.shard, f"0.0.0.0:{at.port}" if listen is None else listen, credentials=server_credentials
+        self._server = (
+            QueryServer(
+                self.shard, f"0.0.0.0:{at.port}" if listen is None else listen, credentials=server_credentials
+            )
+            if serve
+            else None
         )
 
         def routes(coordinator: Callable[[], Coordinator], clock: Clock) -> PartitionHolders:
@@ -103,13 +113,15 @@ class SharedView(TableQueries[K, V]):
             copies=True,
             credentials=credentials,
             metadata=metadata,
+            metrics=metrics,
             clock=clock,
         )
-        try:
-            self._server.start()
-        except ConfigurationError:
-            self.close()
-            raise
+        if self._server is not None:
+            try:
+                self._server.start()
+            except ConfigurationError:
+                self.close()
+                raise
 
     @property
     def not_ready(self) -> str:
@@ -124,8 +136,13 @@ class SharedView(TableQueries[K, V]):
                 raise NotReady(f"the share of {self.table.name!r} is not ready after {timeout:g} s: {reason}")
             self._clock.sleep(_PAUSE_SECONDS)
 
+    def check(self) -> None:
+        """Raise the error that has stopped this process's own part, if one has."""
+        self.shard.check()
+
     def close(self) -> None:
         """Answer no more, leave the other members, and close the replicas. May be called twice."""
-        self._server.stop()
+        if self._server is not None:
+            self._server.stop()
         self.shard.close()
         super().close()

@@ -7,11 +7,9 @@ from typing import Final, Literal, Protocol, cast, runtime_checkable
 
 from streamtable import Bytes, PartitionNotAssigned, Processor, Table
 from streamtable.base.clock import Clock, SystemClock
-from streamtable.base.ports import Store
 from streamtable.errors import GraphError, NotReady
-from streamtable.tables.indexed_rows import RowsOf
 from streamtable.tables.replica import PartitionReplica
-from streamtable_query.copies import reading
+from streamtable_query.copies import ReplicaRows, reading
 
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 1_000_000
@@ -45,13 +43,16 @@ class FoundRows:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Encoded rows in the order of keys; `more`: the range may have further ones."""
+    """Encoded rows in the order of keys; `more`: the range may have further ones. The others are as in `FoundRows`."""
 
     entries: Sequence[tuple[bytes, bytes]]
     more: bool
+    offset: int
+    age_seconds: float
+    kind: Kind
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[bytes, bytes]]) -> "Page":
+    def of(cls, rows: Iterable[tuple[bytes, bytes]], offset: int, age_seconds: float, kind: Kind) -> "Page":
         """Return the first rows, as many as a response may hold."""
         entries, size = [], 0
         for key, value in islice(rows, PAGE_ROWS):
@@ -59,7 +60,7 @@ class Page:
             size += len(key) + len(value)
             if size >= PAGE_BYTES:
                 break
-        return cls(entries, len(entries) == PAGE_ROWS or size >= PAGE_BYTES)
+        return cls(entries, len(entries) == PAGE_ROWS or size >= PAGE_BYTES, offset, age_seconds, kind)
 
 
 @runtime_checkable
@@ -140,15 +141,19 @@ class ProcessorSource:
     def page(
         self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
     ) -> Page:
+        asked = self._table(table)
         try:
-            return Page.of(self._processor.range(self._table(table), start, end, partition=partition))
+            # Before the rows, so that the rows are at least as new. Any key will do.
+            known = self._processor.get(asked, b"", partition=partition)
+            rows = self._processor.range(asked, start, end, partition=partition)
+            return Page.of(rows, known.offset, known.age_seconds, "task")
         except (PartitionNotAssigned, NotReady) as error:
             copy = self._copy(table, partition, stale_ok)
             if copy is None or stale_ok is None:
                 raise
             try:
                 with reading(copy, stale_ok, self._clock, indexed=table in self._indexed) as copied:
-                    return page_of(copied.rows, start, end)
+                    return page_of(copied, start, end, "standby")
             except NotReady as refusal:
                 raise refusal from error
 
@@ -164,7 +169,7 @@ class ProcessorSource:
         return None if stale_ok is None else cast("Replicas", self._processor).replica(table, partition)
 
 
-def page_of(rows: Store | RowsOf, start: bytes | None, end: bytes | None) -> Page:
-    """Return the first rows of a range of a store."""
-    with rows.scan(start, end) as found:
-        return Page.of(found)
+def page_of(copied: ReplicaRows, start: bytes | None, end: bytes | None, kind: Kind) -> Page:
+    """Return the first rows of a range of a replica."""
+    with copied.rows.scan(start, end) as found:
+        return Page.of(found, copied.offset, copied.age_seconds, kind)

@@ -1,7 +1,7 @@
-"""Counts without a copy of the table: processors answer for their rows, and `--over instances` asks them."""
+"""Counts without a whole copy of the table: `--over instances` asks the processors, `--over shards` shares it among services."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -9,10 +9,14 @@ import grpc
 
 from click_count.settings import ClickSettings
 from click_count.topics import by_count
+from click_count.windows import click_windows
+from servicekit.process import serving
 from servicekit.process.runtime import Runtime
 from servicekit.streams import Streams
-from streamtable import Kafka, Processor, Table
-from streamtable_query import Query, RemoteTable, add_query_service, advertise
+from servicekit.tables.protocol import STALE_SECONDS
+from streamtable import Group, Kafka, Processor, Table
+from streamtable.errors import ConfigurationError
+from streamtable_query import Query, QueryMetrics, RemoteTable, SharedView, add_query_service, advertise
 
 
 def answering(
@@ -33,14 +37,14 @@ def answering(
 
 
 @contextmanager
-def _serving(runtime: Runtime[ClickSettings], processors: Sequence[Processor]) -> Iterator[None]:
+def _serving(runtime: Runtime[ClickSettings], sources: Sequence[Any]) -> Iterator[None]:
     from servicekit.process.grpc_serving import grpc_server  # noqa: PLC0415 - other processors need none
 
     server = grpc_server(
         runtime,
-        lambda server: add_query_service(processors, server),
+        lambda server: add_query_service(sources, server),
         "streamtable.query.v1.Query",
-        lambda: all(each.ready for each in processors),
+        lambda: not any(each.not_ready for each in sources),
         Streams(runtime.edge.grpc_streams),
     )
     server.start()
@@ -50,12 +54,78 @@ def _serving(runtime: Runtime[ClickSettings], processors: Sequence[Processor]) -
         server.stop()
 
 
-def instances(runtime: Runtime[ClickSettings], table: Table[str, Any]) -> RemoteTable[str, Any]:
-    """Return the table as its processors have it.
+@contextmanager
+def instances(
+    runtime: Runtime[ClickSettings], tables: Sequence[Table[Any, Any]], _: str
+) -> Iterator[list[RemoteTable[Any, Any]]]:
+    """Open the tables as their processors have them.
 
     With `query_authorities_file` they are asked over TLS, with the certificate of this process (SERVICEKIT_GRPC_...) if it has
     one.
     """
+    seconds = runtime.service.wait_seconds
+    metrics = QueryMetrics.register(runtime.registry)
+    with ExitStack() as opened:
+        queries = [
+            Query(
+                runtime.kafka,
+                _keeper(runtime.service, table),
+                table,
+                timeout=seconds,
+                metrics=metrics,
+                **_known(runtime),
+            )
+            for table in tables
+        ]
+        yield [opened.enter_context(RemoteTable(query)) for query in queries]
+
+
+@contextmanager
+def shards(
+    runtime: Runtime[ClickSettings], tables: Sequence[Table[Any, Any]], name: str
+) -> Iterator[list[RemoteTable[Any, Any]]]:
+    """Open the tables as shared by all services with this name: each holds its share, and answers the others for it.
+
+    They reach this one by `query_address`, at its STREAMTABLE_GRPC_ADDRESS, with the keys and certificates as of `instances`.
+
+    Raises:
+        ConfigurationError: There is no `query_address`, or this is the view.
+    """
+    service = runtime.service
+    if name == "view":
+        raise ConfigurationError(
+            "view --over shards cannot run: the view has STREAMTABLE_GRPC_ADDRESS, where a service that shares the table answers "
+            "the others: use query --over shards, or view --over instances"
+        )
+    if service.query_address is None:
+        raise ConfigurationError(
+            "--over shards needs CLICK_COUNT_QUERY_ADDRESS: host:port where the other services reach this one at its "
+            "STREAMTABLE_GRPC_ADDRESS"
+        )
+    app, metrics = serving.local(runtime, name), QueryMetrics.register(runtime.registry)
+    with ExitStack() as opened:
+        views = [
+            opened.enter_context(
+                SharedView(
+                    app,
+                    table,
+                    f"{service.group}-{name}",
+                    service.query_address,
+                    serve=False,
+                    timeout=service.wait_seconds,
+                    stale_ok=STALE_SECONDS,
+                    metrics=metrics,
+                    **_known(runtime),
+                )
+            )
+            for table in tables
+        ]
+        opened.enter_context(_serving(runtime, [view.shard for view in views]))
+        yield [opened.enter_context(RemoteTable(view)) for view in views]
+
+
+def _known(runtime: Runtime[ClickSettings]) -> dict[str, Any]:
+    """Return what this process is known by to those whom it asks, and what it knows them by."""
     service, edge = runtime.service, runtime.edge
     credentials = None
     if service.query_authorities_file is not None:
@@ -65,12 +135,10 @@ def instances(runtime: Runtime[ClickSettings], table: Table[str, Any]) -> Remote
         ]
         credentials = grpc.ssl_channel_credentials(service.query_authorities_file.read_bytes(), *own)
     key = service.query_key
-    query = Query(
-        runtime.kafka,
-        by_count(service.group),
-        table,
-        timeout=service.wait_seconds,
-        credentials=credentials,
-        metadata=None if key is None else {"x-api-key": key},
-    )
-    return RemoteTable(query)
+    return {"credentials": credentials, "metadata": None if key is None else {"x-api-key": key}}
+
+
+def _keeper(settings: ClickSettings, table: Table[Any, Any]) -> Group[Any, Any]:
+    """Return the group that keeps a table."""
+    windows = [] if settings.windows is None else click_windows(settings.windows).flow.groups
+    return next(each for each in (by_count(settings.group), *windows) if table.name in each.tables)

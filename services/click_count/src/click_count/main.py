@@ -8,7 +8,7 @@ import typer
 
 from click_count import topics
 from click_count.emitter import EMITTER
-from click_count.instances import answering, instances
+from click_count.instances import answering, instances, shards
 from click_count.load import clicks
 from click_count.query import QUERY
 from click_count.settings import ClickSettings
@@ -39,7 +39,7 @@ SERVICE: Final = TableService(
     windows=lambda settings: {} if settings.windows is None else click_windows(settings.windows).tables,
     closed=lambda settings: {} if settings.windows is None else CLOSED,
     number=int,
-    over={"instances": instances},
+    over={"instances": instances, "shards": shards},
     answering=answering,
 )
 
@@ -69,7 +69,8 @@ def _processor(
 
 
 def _serve_windows(runtime: Runtime[ClickSettings]) -> int:
-    return serve_groups(runtime, click_windows(runtime.service.windows or NAME).flow.groups)
+    groups = click_windows(runtime.service.windows or NAME).flow.groups
+    return serve_groups(runtime, groups, answering=answering)
 
 
 def _serve_sinks(runtime: Runtime[ClickSettings]) -> int:

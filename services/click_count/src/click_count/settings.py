@@ -14,10 +14,10 @@ class ClickSettings(ServiceSettings):
     Attributes:
         windows: The name of the flow with the windowed tables, if they are served.
         lake: The place of the files that `sinks` writes.
-        query_address: `host:port` where other processes reach this processor at its STREAMTABLE_GRPC_ADDRESS; None: it answers no
-            queries.
-        query_key: The key that `--over instances` shows to processors.
-        query_authorities_file: Certificates of the authorities of processors; None: they are asked in plain text.
+        query_address: `host:port` where other processes reach this processor, or this service with `--over shards`, at its
+            STREAMTABLE_GRPC_ADDRESS; None: a processor answers no queries.
+        query_key: The key that `--over` shows to the processes it asks.
+        query_authorities_file: Certificates of their authorities; None: they are asked in plain text.
     """
 
     env_prefix: ClassVar[str] = "CLICK_COUNT_"

@@ -15,6 +15,7 @@ from streamtable_admin.process_status import state_at
 OWN: Final = "console"
 EMIT: Final = "emit"
 VIEW: Final = "view"
+QUERY: Final = "query"
 CALL: Final = "call"
 _ASIDE: Final = {"retry", "dead letters"}
 _DEAD: Final = {"silent", "failed"}
@@ -178,6 +179,11 @@ def _add_service(
         edge = model.edge(own, model.topic(topic, NodeKind.STREAM), EMIT)
         # The growth of a topic is the rate of a service only if no other service emits to it.
         rates.setdefault(edge, known.rate if known and emitters[topic] == 1 else None)
+    for flow in (e for e in instance["flows"] if e["direction"] == QUERY and instance["state"] not in _DEAD):
+        table = f"topic {flow['topic']}"
+        for keeper in [each.source for each in model.edges if each.target == table and each.label != EMIT]:
+            edge = model.edge(keeper, model.actor(NodeKind.SERVICE, name), QUERY)
+            rates[edge] = (rates.get(edge) or 0.0) + flow["rate"]
     for copy in instance["copies"]:
         table = f"topic {copy['table']}"
         if copy["table"] in topics and (table in model.nodes or copy["table"].endswith("-table")):
@@ -195,17 +201,9 @@ def _node(
     if node.kind is NodeKind.CALL:
         group, _, name = node.label.partition(" ")
         calls = _calls(members[f"{NodeKind.GROUP} {group}"], name)
-        pending, oldest = (
-            sum(each["pending"] for each in calls),
-            max(each["oldest_seconds"] for each in calls),
-        )
-        return {
-            **found,
-            "label": name,
-            "group": group,
-            "pending": pending,
-            "oldest_seconds": oldest if pending else 0.0,
-        }
+        pending = sum(each["pending"] for each in calls)
+        oldest = max(each["oldest_seconds"] for each in calls) if pending else 0.0
+        return found | {"label": name, "group": group, "pending": pending, "oldest_seconds": oldest}
     topic = topics.get(node.label)
     if topic is None:
         return found

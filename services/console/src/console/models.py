@@ -47,7 +47,7 @@ class Flow(BaseModel):
     """The records of all partitions of a topic, read or written."""
 
     topic: str
-    direction: Annotated[str, Field(description="in or out")]
+    direction: Annotated[str, Field(description="in, out, or query: of a table in other processes")]
     records: Annotated[int, Field(description="records since the start")]
     rate: Annotated[float, Field(description="records per second over the last ten seconds")]
 
@@ -181,7 +181,7 @@ class Arrow(BaseModel):
 
     source: str
     target: str
-    how: Annotated[str, Field(description="stream, join, lookup, table, emit, view and so on")]
+    how: Annotated[str, Field(description="stream, join, lookup, table, emit, view, query and so on")]
     rate: Annotated[float | None, Field(description="records per second; null: not known")]
 
 

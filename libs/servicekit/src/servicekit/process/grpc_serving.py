@@ -1,7 +1,7 @@
 """Serves a table over gRPC. A module of its own, so that other roles do not import grpc."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from servicekit.grpc.server import GrpcServer
 from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.grpc.tls import credentials_of
 from servicekit.process.runtime import Runtime, S, operations, stop_signals, wait_to_stop
-from servicekit.process.serving import viewing
+from servicekit.process.serving import Reading, viewing
 from servicekit.process.signals import allow_connections
 from servicekit.streams import Streams
 from servicekit.tables.protocol import why_not_ready
@@ -34,23 +34,21 @@ def serve_table(
     table: Table[str, V],
     contract: TableContract[V],
     windows: Mapping[str, Table[Any, Any]] = MappingProxyType({}),
-    rows: AbstractContextManager[Any] | None = None,
+    read: Reading = viewing,
 ) -> int:
-    """Answer gRPC calls from local copies of a table and of windowed tables until stopped.
+    """Answer gRPC calls about a table and windowed tables until stopped.
 
     Args:
         runtime: Settings and cluster.
         table: The table.
         contract: The gRPC service.
         windows: Windowed tables by name.
-        rows: What answers for the table in place of a local copy.
+        read: Opens the tables; default: as local copies.
     """
     require_grpc_callers(runtime)
     with stop_signals(runtime.settings) as signals, ExitStack() as opened:
-        copied = viewing(runtime, [*([] if rows else [table]), *windows.values()], "view")
-        views: list[Any] = [*([opened.enter_context(rows)] if rows else []), *opened.enter_context(copied)]
-        view = views[0]
-        windowed: dict[str, View[Any, Any]] = dict(zip(windows, views[1:], strict=True))
+        view, *others = views = opened.enter_context(read(runtime, [table, *windows.values()], "view"))
+        windowed: dict[str, View[Any, Any]] = dict(zip(windows, others, strict=True))
 
         def ready() -> bool:
             found = [each.ready for each in views]  # evaluated for all, as a failed view raises

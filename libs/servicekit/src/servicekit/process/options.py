@@ -30,4 +30,6 @@ Skew = Annotated[
 Count = Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")]
 Seconds = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Stop after this many seconds.")]
 Seed = Annotated[int, typer.Option(help="Seed of the random choices: the same seed gives the same records.")]
-Over = Annotated[str | None, typer.Option(help="Ask these for rows, in place of a copy: instances.")]
+Over = Annotated[
+    str | None, typer.Option(help="Ask these for rows, in place of a whole copy: instances, shards.")
+]

@@ -36,6 +36,8 @@ V = TypeVar("V")
 log = structlog.get_logger()
 
 
+Reading = Callable[[Runtime[Any], Sequence[Table[Any, Any]], str], AbstractContextManager[list[Any]]]
+"""Opens tables for reading, for a block; the last argument distinguishes the processes that share a `state_dir`."""
 Answering = Callable[
     [Runtime[Any]], tuple[Kafka, Callable[[Sequence[Processor]], AbstractContextManager[Any]]]
 ]
@@ -190,8 +192,8 @@ def local(runtime: Runtime[S], name: str) -> App:
 
 @contextmanager
 def viewing(
-    runtime: Runtime[S], tables: Sequence[Table[str, Any]], name: str
-) -> Iterator[list[View[str, Any]]]:
+    runtime: Runtime[S], tables: Sequence[Table[Any, Any]], name: str
+) -> Iterator[list[View[Any, Any]]]:
     """Open views of tables for the block."""
     with local(runtime, name) as app:
         yield [app.view(table) for table in tables]

@@ -4,7 +4,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
@@ -114,9 +114,10 @@ class TableService(Generic[S, V]):
         load: Generates the events of a load, with their keys, without end; its second argument is the clock. None: there
             is no load generator.
         stream_of: Returns the index of the stream that an event of a load belongs to.
-        over: Opens what answers for a table in place of a local copy, by the name that the option `--over` of `view` and
-            `query` has for it: an object with the methods of `servicekit.tables.protocol.UserTable` and `wait_for_async`. Such a
-            service has no rankings, and no windows; what does not follow changes raises `NotImplementedError` from `watch`.
+        over: Opens what answers for tables in place of local copies, by the name that the option `--over` of `view` and `query`
+            has for it; called as `serving.viewing`, with the queried and the windowed tables. It returns objects with the methods
+            of `servicekit.tables.protocol.UserTable`, `wait_for_async`, and `windows` for windowed tables. Such a service has no
+            rankings; what does not follow changes raises `NotImplementedError` from `watch`.
         answering: Opens what answers such services beside the processors of a process, before they run; see `serve_groups`.
     """
 
@@ -136,9 +137,7 @@ class TableService(Generic[S, V]):
     number: Callable[[V], int] | None = None
     load: Callable[[LoadOptions, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
     stream_of: Callable[[Any], int] = lambda _: 0
-    over: Mapping[str, Callable[[Runtime[S], Table[str, Any]], AbstractContextManager[Any]]] = field(
-        default_factory=dict
-    )
+    over: Mapping[str, serving.Reading] = field(default_factory=dict)
     answering: serving.Answering | None = None
 
     def tables_of(self, settings: S) -> Mapping[str, Table[str, Any]]:
@@ -172,29 +171,24 @@ class TableService(Generic[S, V]):
 
         assert self.view is not None
         table = next(iter(self.tables_of(runtime.service).values()))
-        if over is not None:
-            return serve_table(runtime, table, self.view, rows=self.over[over](runtime, table))
         called = {call.table for call in self.view.windows}  # no views of tables that no call reads
         windows = {name: each for name, each in self.windows(runtime.service).items() if name in called}
-        return serve_table(runtime, table, self.view, windows)
+        return serve_table(
+            runtime, table, self.view, windows, serving.viewing if over is None else self.over[over]
+        )
 
     def serve_query(self, runtime: Runtime[S], over: str | None = None) -> int:
         """Answer REST requests until stopped, from local copies or from what `over` names."""
         serving.require_http_callers(runtime)
         tables = self.tables_of(runtime.service)
         with stop_signals(runtime.settings) as signals, ExitStack() as opened:
-            windows: Mapping[str, Any] = {}
-            tails: Mapping[str, Any] = {}
-            if over is None:
-                app = opened.enter_context(serving.local(runtime, "query"))
-                views: list[Any] = [app.view(table) for table in tables.values()]
-                windows = {name: app.view(each) for name, each in self.windows(runtime.service).items()}
-                tails = {name: app.tail(stream) for name, stream in self.closed(runtime.service).items()}
-            else:
-                views = [opened.enter_context(self.over[over](runtime, each)) for each in tables.values()]
-            checks: list[Callable[[], object]] = [
-                lambda: [each.ready for each in (*views, *windows.values(), *tails.values())]
-            ]
+            windowed, closed = self.windows(runtime.service), self.closed(runtime.service)
+            read = serving.viewing if over is None else self.over[over]
+            found = opened.enter_context(read(runtime, [*tables.values(), *windowed.values()], "query"))
+            views, windows = found[: len(tables)], dict(zip(windowed, found[len(tables) :], strict=True))
+            app = opened.enter_context(serving.local(runtime, "query"))
+            tails = {name: app.tail(stream) for name, stream in closed.items()}
+            checks: list[Callable[[], object]] = [lambda: [each.ready for each in (*found, *tails.values())]]
             top = None
             if self.number is not None and over is None:
                 top = TopList(views[0], self.number, metrics=TopMetrics.register(runtime.registry))

@@ -30,6 +30,7 @@ class ProcessCounters:
     Attributes:
         read: The records read, by topic and partition.
         sent: The records sent, by topic.
+        queried: The answers of other processes, by the topic of the table that was asked for.
         lags: The consumer lag in offsets, by topic and partition.
         copies: For each table that is copied completely, its number of partitions and the age in seconds of the oldest.
         watermarks: The watermarks in milliseconds since 1970, by partition.
@@ -42,6 +43,7 @@ class ProcessCounters:
 
     read: dict[Place, int] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
+    queried: dict[str, int] = field(default_factory=dict)
     lags: dict[Place, int] = field(default_factory=dict)
     copies: dict[str, tuple[int, float]] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -95,6 +97,8 @@ def numbers_in(registry: CollectorRegistry, others: Collection[str] = ()) -> Pro
                 found.read[place] = found.read.get(place, 0) + int(value)
             case "records_out_total":
                 found.sent[place[0]] = found.sent.get(place[0], 0) + int(value)
+            case "queries_answered_total":
+                found.queried[place[0]] = int(value)
             case "lag_records":
                 found.lags[place] = int(value)
             case "view_age_seconds":
@@ -155,6 +159,10 @@ class Rates:
     def sent(self, topic: str) -> float:
         """Records sent per second."""
         return self._rate(lambda each: each.sent.get(topic, 0))
+
+    def queried(self, table: str) -> float:
+        """Queries about a table answered by other processes per second."""
+        return self._rate(lambda each: each.queried.get(table, 0))
 
     def answered(self, call: str) -> float:
         """Calls answered per second."""

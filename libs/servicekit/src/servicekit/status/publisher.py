@@ -156,6 +156,7 @@ def status_of(
         for direction, counts, rate in (
             ("in", numbers.read_by_topic, rates.read),
             ("out", numbers.sent, rates.sent),
+            ("query", numbers.queried, rates.queried),
         )
         for topic, records in sorted(counts.items())
     ]

@@ -4,7 +4,7 @@ import { h, rate, show } from "./dom.js";
 import { findingsByNode, folded, isActor } from "./fold.js";
 import { detail, health, target, trouble } from "./graph.js";
 
-const HOWS = { stream: "", table: "table", state: "table", emit: "", call: "", view: "shows", join: "joins", lookup: "looks up" };
+const HOWS = { stream: "", table: "table", state: "table", emit: "", call: "", view: "shows", query: "asks", join: "joins", lookup: "looks up" };
 
 function places(title, edges, other, nodes) {
   if (!edges.length) return null;
@@ -24,7 +24,8 @@ function actor(node, edges, nodes, findings, toggle, open) {
     h("h3", {}, node.kind === "flow" ? node.label : h("a", { href: target(node) }, node.label), h("span", { class: "small" }, ` ${node.kind} · ${detail(node)}`)),
     wrong && h("p", {}, h("a", { class: "trouble", href: `#/fleet/${encodeURIComponent(findings[0].node)}` }, wrong)),
     places("Reads", edges.filter((edge) => edge.target === node.id), (edge) => edge.source, nodes),
-    places("Writes", edges.filter((edge) => edge.source === node.id && !edge.hows.has("call")), (edge) => edge.target, nodes),
+    places("Writes", edges.filter((edge) => edge.source === node.id && !edge.hows.has("call") && !edge.hows.has("query")), (edge) => edge.target, nodes),
+    places("Answers", edges.filter((edge) => edge.source === node.id && edge.hows.has("query")), (edge) => edge.target, nodes),
     places("Calls", edges.filter((edge) => edge.source === node.id && edge.hows.has("call")), (edge) => edge.target, nodes),
     flow && h("p", {}, h("button", { type: "button", class: "plain", "data-flow": flow, "aria-expanded": String(open.has(flow)), onclick: toggle }, open.has(flow) ? `Close the flow ${flow}` : `Open the flow: ${node.groups} ${node.groups === 1 ? "group" : "groups"}, ${node.inner} inner topics`)));
 }

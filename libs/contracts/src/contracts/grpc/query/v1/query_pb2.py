@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#contracts/grpc/query/v1/query.proto\x12\x14streamtable.query.v1\"\x92\x01\n\nGetRequest\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05table\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0c\n\x04keys\x18\x05 \x03(\x0c\x12\x10\n\x08topic_id\x18\x06 \x01(\t\x12\x15\n\x08stale_ok\x18\x07 \x01(\x01H\x00\x88\x01\x01\x42\x0b\n\t_stale_ok\"\x89\x01\n\x0bGetResponse\x12\'\n\x04rows\x18\x01 \x03(\x0b\x32\x19.streamtable.query.v1.Row\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12,\n\x06source\x18\x03 \x01(\x0e\x32\x1c.streamtable.query.v1.Source\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\"#\n\x03Row\x12\x12\n\x05value\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xbe\x01\n\x0cRangeRequest\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05table\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x12\n\x05start\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03\x65nd\x18\x06 \x01(\x0cH\x01\x88\x01\x01\x12\x10\n\x08topic_id\x18\x07 \x01(\t\x12\x15\n\x08stale_ok\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\x08\n\x06_startB\x06\n\x04_endB\x0b\n\t_stale_ok\"K\n\rRangeResponse\x12,\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.streamtable.query.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"#\n\x05\x45ntry\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c*V\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSOURCE_TASK\x10\x01\x12\x12\n\x0eSOURCE_STANDBY\x10\x02\x12\x0f\n\x0bSOURCE_VIEW\x10\x03\x32\xa5\x01\n\x05Query\x12J\n\x03Get\x12 .streamtable.query.v1.GetRequest\x1a!.streamtable.query.v1.GetResponse\x12P\n\x05Range\x12\".streamtable.query.v1.RangeRequest\x1a#.streamtable.query.v1.RangeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#contracts/grpc/query/v1/query.proto\x12\x14streamtable.query.v1\"\x92\x01\n\nGetRequest\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05table\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0c\n\x04keys\x18\x05 \x03(\x0c\x12\x10\n\x08topic_id\x18\x06 \x01(\t\x12\x15\n\x08stale_ok\x18\x07 \x01(\x01H\x00\x88\x01\x01\x42\x0b\n\t_stale_ok\"\x89\x01\n\x0bGetResponse\x12\'\n\x04rows\x18\x01 \x03(\x0b\x32\x19.streamtable.query.v1.Row\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12,\n\x06source\x18\x03 \x01(\x0e\x32\x1c.streamtable.query.v1.Source\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\"#\n\x03Row\x12\x12\n\x05value\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xbe\x01\n\x0cRangeRequest\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05table\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x12\n\x05start\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03\x65nd\x18\x06 \x01(\x0cH\x01\x88\x01\x01\x12\x10\n\x08topic_id\x18\x07 \x01(\t\x12\x15\n\x08stale_ok\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\x08\n\x06_startB\x06\n\x04_endB\x0b\n\t_stale_ok\"\x9e\x01\n\rRangeResponse\x12,\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.streamtable.query.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12,\n\x06source\x18\x04 \x01(\x0e\x32\x1c.streamtable.query.v1.Source\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\"#\n\x05\x45ntry\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c*V\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSOURCE_TASK\x10\x01\x12\x12\n\x0eSOURCE_STANDBY\x10\x02\x12\x0f\n\x0bSOURCE_VIEW\x10\x03\x32\xa5\x01\n\x05Query\x12J\n\x03Get\x12 .streamtable.query.v1.GetRequest\x1a!.streamtable.query.v1.GetResponse\x12P\n\x05Range\x12\".streamtable.query.v1.RangeRequest\x1a#.streamtable.query.v1.RangeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contracts.grpc.query.v1.query_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SOURCE']._serialized_start=694
-  _globals['_SOURCE']._serialized_end=780
+  _globals['_SOURCE']._serialized_start=778
+  _globals['_SOURCE']._serialized_end=864
   _globals['_GETREQUEST']._serialized_start=62
   _globals['_GETREQUEST']._serialized_end=208
   _globals['_GETRESPONSE']._serialized_start=211
@@ -41,10 +41,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROW']._serialized_end=385
   _globals['_RANGEREQUEST']._serialized_start=388
   _globals['_RANGEREQUEST']._serialized_end=578
-  _globals['_RANGERESPONSE']._serialized_start=580
-  _globals['_RANGERESPONSE']._serialized_end=655
-  _globals['_ENTRY']._serialized_start=657
-  _globals['_ENTRY']._serialized_end=692
-  _globals['_QUERY']._serialized_start=783
-  _globals['_QUERY']._serialized_end=948
+  _globals['_RANGERESPONSE']._serialized_start=581
+  _globals['_RANGERESPONSE']._serialized_end=739
+  _globals['_ENTRY']._serialized_start=741
+  _globals['_ENTRY']._serialized_end=776
+  _globals['_QUERY']._serialized_start=867
+  _globals['_QUERY']._serialized_end=1032
 # @@protoc_insertion_point(module_scope)

@@ -203,8 +203,15 @@ class RangeResponse(_message.Message):
 
     ENTRIES_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    AGE_SECONDS_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """Whether the range may have rows behind the last entry."""
+    offset: _builtins.int
+    """As in GetResponse, of the rows of this page."""
+    source: Global___Source.ValueType
+    age_seconds: _builtins.float
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entry]: ...
     def __init__(
@@ -212,10 +219,13 @@ class RangeResponse(_message.Message):
         *,
         entries: _abc.Iterable[Global___Entry] | None = ...,
         more: _builtins.bool = ...,
+        offset: _builtins.int = ...,
+        source: Global___Source.ValueType = ...,
+        age_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "more", b"more"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "entries", b"entries", "more", b"more", "offset", b"offset", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
