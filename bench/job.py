@@ -41,6 +41,7 @@ class Job:
         clients: The number of concurrent callers, tasks, or processes of the group.
         calls: The kinds of calls, separated by commas.
         schema: The path of the records' Avro schema.
+        native: Whether a processor uses the inner loops in C: `required`, `auto` or `off`.
     """
 
     broker: str
@@ -67,6 +68,7 @@ class Job:
     clients: int = 1
     calls: str = ""
     schema: str = ""
+    native: str = "auto"
 
     def environment(self) -> dict[str, str]:
         """Return the job as environment variables, `BENCH_RECORDS` and so on."""

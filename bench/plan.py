@@ -50,6 +50,7 @@ BASELINES = {
     "count_exactly_once": "ceiling",
     "count_exactly_once_1s": "ceiling",
     "count_at_least_once": "ceiling",
+    "count_native": "count_python",
     "count_once": "count_of_ids",
     "window_count": "count_of_windows",
     "session_count": "count_of_windows",
@@ -93,6 +94,11 @@ def steps() -> Sequence[Step]:
     return (
         Step(("ceiling",), lambda site: streams.ceiling(site, "ceiling", streams.uniform(site)), quick=True),
         *_streams("", streams.uniform, quick=True),
+        Step(
+            ("count_python", "count_native"),
+            lambda site: streams.both_paths(site, "count_python", "count_native", streams.uniform(site)),
+            quick=True,
+        ),
         Step(
             ("count_of_ids", "count_once"),
             lambda site: streams.once(

@@ -54,11 +54,21 @@ def processor(
     handler: str = "count",
     guarantee: str = "exactly_once",
     commit_ms: int = 200,
+    native: str = "auto",
 ) -> list[Figure]:
     """Measure from the first batch until all records are committed."""
     job = job_of(site, name, clicks, commit_ms=commit_ms, guarantee=guarantee)
-    job = replace(job, handler=handler)
+    job = replace(job, handler=handler, native=native)
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
+
+
+def both_paths(site: Site, python: str, native: str, clicks: Clicks) -> list[Figure]:
+    """Count alternately with the inner loops in Python and in C."""
+    return _by_turns(
+        site,
+        lambda: processor(site, python, clicks, commit_ms=1000, native="off"),
+        lambda: processor(site, native, clicks, commit_ms=1000, native="required"),
+    )
 
 
 def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from infra.demo_capture import PROGRAM, captured
+from infra.demo_capture import SERVICE, captured, what_to_install
 from infra.demo_inventory import SUPPLIER_FAILS, compare_orders, compare_stock, trade
 from infra.demo_parts import (
     BIN,
@@ -241,12 +241,12 @@ def compare_reaches(client: httpx.Client, query: str, services: Sequence[Service
 
 
 def start(
-    running: ExitStack, environment: Mapping[str, str], folder: Path, more: Sequence[str] = ()
+    running: ExitStack, environment: Mapping[str, str], folder: Path, *, capture: bool = False
 ) -> tuple[Mapping[str, str], list[Service]]:
     """Start the programs of all scenarios that the compose stack has. Returns their addresses by their names there.
 
-    They start by role, the emitters last, so that these are stopped first: what they accepted is processed. `more`: further
-    commands, which start with the processors.
+    They start by role, the emitters last, so that these are stopped first: what they accepted is processed. `capture`:
+    whether the service of captured products is one of them.
     """
     scenarios = [each for each in load_all(ROOT) if each.in_compose]
     port = free_port(SUPPLIER_PORT)
@@ -256,7 +256,7 @@ def start(
     roles: dict[str, dict[str, dict[str, str]]] = {"console": {}, **{kind: {} for kind in STARTED}}
     for scenario in scenarios:
         for each in scenario.programs:
-            if not runs(each.service):
+            if not runs(each.service) or (each.service == SERVICE and not capture):
                 continue
             # Each worker of a processor takes the next port.
             count = WORKERS_MAX if each.kind == "processor" else 1
@@ -267,7 +267,6 @@ def start(
             own = {name: value for name, value in each.environment.items() if "${" not in value}
             own |= {**each.settings, ADDRESSES[each.kind]: at[each.service], **special.get(each.service, {})}
             roles[each.component][" ".join([scenario.command, *each.command])] = own
-    roles["processor"].update({command: {} for command in more})
     services = list(running.enter_context(services_of(supplier, environment, folder)))
     # Those of one role are stopped side by side: each takes seconds until its clients have ended.
     for commands in roles.values():
@@ -296,7 +295,7 @@ def run(folder: Path, *, check: bool, capture: bool) -> int:
             "Starting the services of click-count, user-status, tweet-reach and inventory, and the console ..."
         )
         products = running.enter_context(captured(folder, broker.bootstrap_servers)) if capture else None
-        at, services = start(running, environment, folder, [PROGRAM] if capture else [])
+        at, services = start(running, environment, folder, capture=capture)
         with httpx.Client(timeout=10) as client:
             for service, address in at.items():
                 # The address of a view is for gRPC; queries are ready when their tables are there.
@@ -435,6 +434,9 @@ def main() -> int:
         help="the inventory's products are rows of a PostgreSQL, captured by Debezium",
     )
     given = parser.parse_args()
+    if given.capture and (missing := what_to_install()):
+        say(f"[red]The demo was not started:[/] {missing}", markup=True)
+        return 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: stop all services in order
     folder = Path(tempfile.mkdtemp(prefix="streamtable-demo-"))
     try:

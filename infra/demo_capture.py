@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from infra.demo_parts import DemoFailed, say
+from infra.demo_parts import say
 
-from inventory.products import EVENTS, PREFIX, ROWS, TABLE
+from inventory.connector import NAME, create_table, settings_of
 from localkafka.connect import Connector, ConnectWorker
 from localkafka.errors import SetupError
-from localkafka.waiting import Deadline
 from localstores.postgres import LOGICAL, PostgresServer, find_program
-from streamtable import App
-from streamtable.errors import RetryLater
 
-PROGRAM = "python -m inventory.products"
-PARTITIONS = 12
+SERVICE = "inventory-products"
+"""The service that runs only if the products are captured."""
 _UPSERT = """insert into products values (%(product)s, %(category)s, %(price)s)
 on conflict (product) do update set category = excluded.category, price = excluded.price"""
 
@@ -35,48 +32,24 @@ class ProductTable:
         say(f"Written to PostgreSQL: {len(products)} products.")
 
 
-@contextmanager
-def captured(folder: Path, bootstrap_servers: str) -> Iterator[ProductTable]:
-    """Run PostgreSQL, and Kafka Connect with the connector. Raises `DemoFailed` where PostgreSQL is not installed."""
+def what_to_install() -> str | None:
+    """Return what to install where PostgreSQL is missing; None if nothing is."""
     try:
         find_program("initdb")
     except SetupError as error:
-        raise DemoFailed(
+        return (
             f"CAPTURE=1 needs PostgreSQL on this machine: {error}. On Debian and Ubuntu: apt-get install postgresql; with Homebrew: "
             "brew install postgresql"
-        ) from error
-    _create_topics(folder, bootstrap_servers)
+        )
+    return None
+
+
+@contextmanager
+def captured(folder: Path, bootstrap_servers: str) -> Iterator[ProductTable]:
+    """Run PostgreSQL, and Kafka Connect with the connector."""
     say("Starting PostgreSQL and Kafka Connect with Debezium's connector ...")
     with PostgresServer(folder / "postgres", options=LOGICAL) as server:
-        with psycopg.connect(server.url) as database:
-            database.execute(TABLE)
-        settings = {
-            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-            "plugin.name": "pgoutput",
-            "database.hostname": "127.0.0.1",
-            "database.port": server.port,
-            "database.user": "postgres",
-            "database.password": "not asked for",
-            "database.dbname": "postgres",
-            "topic.prefix": PREFIX,
-            "table.include.list": "public.products",
-            "topic.creation.default.partitions": PARTITIONS,
-        }
-        with ConnectWorker(
-            folder / "connect", bootstrap_servers, [Connector("products", settings)], brief=True
-        ):
+        create_table(server.url)
+        declared = Connector(NAME, settings_of(server.url))
+        with ConnectWorker(folder / "connect", bootstrap_servers, [declared], brief=True):
             yield ProductTable(server.url)
-
-
-def _create_topics(folder: Path, bootstrap_servers: str) -> None:
-    """Create the topics of the captured table. On a busy machine Kafka takes its time to show them."""
-    deadline = Deadline(90)
-    with App(bootstrap_servers, folder / "state") as app:
-        while True:
-            try:
-                app.create_topics(ROWS, EVENTS, partitions=PARTITIONS)
-            except RetryLater as error:
-                if deadline.passed():
-                    raise DemoFailed(f"the topics of the products were not created: {error}") from error
-            else:
-                return

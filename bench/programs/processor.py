@@ -168,7 +168,9 @@ class Run:
         self._job = job
         self._ended = False
         self._told_of: set[int] = set()
-        self._watched = Watched(Kafka(job.broker), (job.topic,), job.records, self._last)
+        self._watched = Watched(
+            Kafka(job.broker, native=cast("Any", job.native)), (job.topic,), job.records, self._last
+        )
         self.processor = App(self._watched, Path(job.state_dir)).processor(
             self._group(),
             instance_id=job.instance,

@@ -272,7 +272,8 @@ def _topics(keys: _Keys) -> Mapping[str, Any]:
 def _groups(keys: _Keys) -> Mapping[str, Mapping[str, Any]]:
     groups = keys.tables("groups")
     for group, what in groups.items():
-        if not isinstance(what.get("inputs"), list) or not what["inputs"]:
+        inputs = what.get("inputs", [])
+        if not isinstance(inputs, list) or not (inputs or what.get("joins")):
             raise keys.fail(f"groups.{group}.inputs", "must be a list of topics")
     return groups
 

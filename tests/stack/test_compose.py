@@ -9,6 +9,8 @@ import yaml
 from infra.scenarios.compose import deployed
 from infra.scenarios.manifest import Program, load_all
 
+from localkafka.connect import PLUGINS
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
@@ -106,7 +108,8 @@ def test_every_service_has_bounds_and_a_health_check() -> None:
     for name, service in SERVICES.items():
         assert service["deploy"]["resources"]["limits"]["pids"] > 0, name
         assert service["logging"]["options"]["max-size"], name
-        if name != "topics" and "spark-jobs" not in service.get("profiles", []):  # they end by themselves
+        ends = name in {"topics", "inventory-connector"} or "spark-jobs" in service.get("profiles", [])
+        if not ends:
             assert {"test", "interval", "timeout", "retries"} & service["healthcheck"].keys(), name
 
 
@@ -123,6 +126,27 @@ def test_every_service_runs_without_capabilities_and_gains_none(name: str) -> No
     for added in ("privileged", "cap_add"):
         assert added not in service
         assert added not in OVER.get(name, {})
+
+
+def test_the_connector_is_registered_when_its_database_and_kafka_connect_are_healthy_and_before_products_are_copied() -> (
+    None
+):
+    captured = {name for name, service in SERVICES.items() if "capture" in service.get("profiles", [])}
+    assert captured == {"postgres", "connect", "inventory-connector", "inventory-products"}
+    waited_for = SERVICES["inventory-connector"]["depends_on"]
+    assert {name: how["condition"] for name, how in waited_for.items()} == {
+        "topics": "service_completed_successfully",
+        "connect": "service_healthy",
+        "postgres": "service_healthy",
+    }
+    after = SERVICES["inventory-products"]["depends_on"]["inventory-connector"]
+    assert after == {"condition": "service_completed_successfully"}
+    assert "wal_level=logical" in SERVICES["postgres"]["command"]
+
+
+def test_kafka_connect_has_the_connector_of_the_version_that_tests_run() -> None:
+    version = SERVICES["connect"]["image"].rpartition(":")[2].removesuffix(".Final}")
+    assert PLUGINS["io.debezium.connector.postgresql.PostgresConnector"].endswith(f"-{version}")
 
 
 @pytest.mark.parametrize("name", ["redis", "cassandra"])

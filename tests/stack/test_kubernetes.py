@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import kubernetes_validate
 import pytest
 import yaml
+from infra.scenarios.kubernetes import autoscaling_file
 from infra.scenarios.manifest import load_all
 
 from servicekit.process.edge_settings import EdgeSettings
@@ -302,6 +304,22 @@ def test_in_production_processors_belong_to_the_autoscaler_within_their_partitio
         assert 1 < each["spec"]["minReplicaCount"] < each["spec"]["maxReplicaCount"] <= partitions
         for trigger in each["spec"]["triggers"]:
             assert trigger["metadata"]["bootstrapServers"] == settings["STREAMTABLE_BOOTSTRAP_SERVERS"]
+
+
+def test_a_sink_is_scaled_by_the_lag_of_each_of_its_groups() -> None:
+    """The stack's own sinks are in no cluster, as it has no database; where they are added, they are processors like others."""
+    (inventory,) = [each for each in SCENARIOS if each.name == "inventory"]
+    (sinks,) = [each for each in inventory.programs if each.name == "sinks"]
+    programs = (replace(sinks, deployments=("kubernetes",)),)
+    text = (FOLDER / "components/autoscaling/autoscaling.yaml").read_text()
+    things = objects(autoscaling_file(text, [replace(inventory, programs=programs)]))
+    (scaled,) = [each for each in things if each["kind"] == "ScaledObject"]
+    assert scaled["spec"]["scaleTargetRef"]["name"] == "inventory-sinks-processor"
+    triggers = [each["metadata"] for each in scaled["spec"]["triggers"]]
+    assert [(each["consumerGroup"], each["topic"]) for each in triggers] == [
+        ("inventory-stock-out", "inventory-stock"),
+        ("inventory-hours-out", "product-hours"),
+    ]
 
 
 OPENED = {

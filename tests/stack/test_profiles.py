@@ -76,6 +76,28 @@ def test_tweet_reach_keeps_its_rows_in_a_store_of_the_stack(stack: Stack, store:
         each.result(60)
 
 
+def test_products_of_postgresql_reach_the_prices_of_the_inventory(stack: Stack) -> None:
+    brought_up(stack, "capture", "postgres")
+    brought_up(stack, "capture", "connect")
+    services = ("inventory-emitter", "inventory-processor", "inventory-query", "inventory-products")
+    profiles = ("--profile", "inventory", "--profile", "capture")
+    stack.compose(*profiles, "up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS), *services)
+    psql = ("exec", "--no-TTY", "postgres", "psql", "--username", "streamtable", "--command")
+    stack.compose(*profiles, *psql, "insert into products values ('lamp', 'light', 1999)")
+    emitter = stack.url("STACK_INVENTORY_EMITTER_PORT")
+    for path, what in (("/listings", {"threshold": 0}), ("/adjustments", {"percent": 25})):
+        event = {"product": "lamp", "warehouse": "oslo", **what}
+        httpx.post(f"{emitter}{path}", json=event, timeout=60).raise_for_status()
+
+    def priced(price: int) -> bool:
+        found: int = answer(stack, "STACK_INVENTORY_QUERY_PORT", "/prices/lamp@oslo")["price"]
+        return found == price
+
+    wait_until("the row is joined", lambda: priced(2498))
+    stack.compose(*profiles, *psql, "update products set price = 2400")
+    wait_until("the change is joined", lambda: priced(3000))
+
+
 def test_prometheus_reads_our_services_and_takes_the_alerts(stack: Stack) -> None:
     brought_up(stack, "observability", "prometheus")
 

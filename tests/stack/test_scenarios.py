@@ -76,6 +76,7 @@ def test_a_program_without_more_words_has_the_defaults_of_its_kind(tmp_path: Pat
         ("[programs.processor]", "[groups.more]\ninputs = ['x']\n[programs.processor]", "groups.more", "no program runs"),
         ("events = {}", 'events = "result"', "topics.events", "must be a table or one of"),
         ('inputs = ["events"]', "inputs = []", "groups.example.inputs", "must be a list of topics"),
+        ('inputs = ["events"]', "joins = []", "groups.example.inputs", "must be a list of topics"),
         ('inputs = ["events"]', 'inputs = "events"', "groups.example.inputs", "must be a list of topics"),
         ("[programs.processor]", "[programs]\nview = 1\n[programs.processor]", "programs.view", "must be a table"),
         ("port = 8090", "port = 8090\nsettings = { A = 1 }", "programs.emitter.settings", "must be a table of strings"),

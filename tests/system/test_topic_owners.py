@@ -9,6 +9,7 @@ from tests.system.bench import Bench, until
 
 from streamtable import App, Group, Input, Long, Persist, State, String
 from streamtable.errors import ConfigurationError, TopicShared
+from streamtable_admin import cluster_checks
 from streamtable_admin.cluster import connect
 from streamtable_admin.findings import Level
 from streamtable_cli import checks
@@ -79,7 +80,7 @@ def test_groups_that_have_started_together_end_soon_and_the_doctor_names_both(
             assert isinstance(second.error, TopicShared)
             first.error = second.error = None
     with connect(bench.kafka) as cluster:
-        (finding,) = checks.owners(cluster, [one.name, other.name])
+        (finding,) = cluster_checks.owners(cluster, [one.name, other.name])
         assert finding.level is Level.PROBLEM
         assert one.name in finding.fact
         assert other.name in finding.fact

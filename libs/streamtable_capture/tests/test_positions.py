@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from streamtable.errors import DeserializationError
 from streamtable_capture import DatabaseChange, DatabaseSource
 from streamtable_capture.positions import beyond, position_of
+
+SERVER, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "00000000-1111-2222-3333-444444444444"
 
 
 def binlog(file: str, pos: int, row: int = 0, **given: Any) -> DatabaseSource:
@@ -26,6 +29,10 @@ def binlog(file: str, pos: int, row: int = 0, **given: Any) -> DatabaseSource:
         (binlog("b.9", 4, 0, gtid="a:9"), binlog("b.9", 4, 1, gtid="a:9")),
         (binlog("b.9", 900, gtid="a:99"), binlog("b.1", 4, gtid="b:1", ts_ms=2_000)),
         (binlog("b.9", 900), binlog("b.1", 4, server_id=2, ts_ms=2_000)),
+        (binlog("b.9", 900, gtid=f"{SERVER}:9"), binlog("b.1", 4, gtid=f"{SERVER}:10")),
+        (binlog("b.9", 900, gtid=f"{OTHER}:9"), binlog("b.1", 4, gtid=f"{OTHER}:10")),
+        (binlog("b.9", 900, gtid=f"{SERVER}:blue:9"), binlog("b.1", 4, gtid=f"{SERVER}:blue:10")),
+        (binlog("b.9", 900, gtid=f"{SERVER}:9"), binlog("b.1", 4, gtid=f"{OTHER}:1", ts_ms=2_000)),
     ],
 )
 def test_a_later_change_is_beyond_an_earlier_one_and_not_the_other_way_round(
@@ -47,6 +54,10 @@ def test_a_later_change_is_beyond_an_earlier_one_and_not_the_other_way_round(
     [
         (binlog("b.9", 900, gtid="a:99"), binlog("b.1", 4, gtid="b:1")),
         (DatabaseSource(lsn=9), binlog("b.1", 4)),
+        (binlog("b.9", 900, gtid=f"{SERVER}:9"), binlog("b.9", 990, gtid=f"{OTHER}:10")),
+        # Each tag counts by itself.
+        (binlog("b.9", 900, gtid=f"{SERVER}:9"), binlog("b.9", 990, gtid=f"{SERVER}:blue:3")),
+        (binlog("b.9", 900, gtid=f"{SERVER}:red:9"), binlog("b.9", 990, gtid=f"{SERVER}:blue:10")),
     ],
 )
 def test_changes_of_two_servers_at_one_time_cannot_be_compared(
@@ -60,6 +71,17 @@ def test_changes_of_two_servers_at_one_time_cannot_be_compared(
     assert after is not None
     assert beyond(after, before) is None
     assert beyond(before, after) is None
+
+
+@pytest.mark.parametrize(
+    "gtid", [f"{SERVER}:1-5", f"{SERVER}:1-5:7", f"{SERVER}:1,{OTHER}:2", "0-1-9,1-1-4", SERVER, "9", "0-1"]
+)
+def test_a_gtid_that_does_not_name_one_transaction_is_refused(gtid: str) -> None:
+    source = binlog("b.9", 900, gtid=gtid, db="shop", table="customers")
+    with pytest.raises(
+        DeserializationError, match=r"GTID '.*' of table 'shop\.customers' names no single transaction"
+    ):
+        position_of(DatabaseChange(op="u", source=source))
 
 
 def test_a_source_without_a_position_has_none() -> None:

@@ -14,10 +14,11 @@ from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
 from streamtable import Avro, EventTime, Input, Kafka, Long, Stream, String
 from streamtable.kafka.admin import BrokerAddress
+from streamtable_admin import cluster_checks
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.findings import Level
+from streamtable_admin.reachability import advertised, bootstrap
 from streamtable_cli import checks
-from streamtable_cli.reachability import advertised, bootstrap
 
 
 @pytest.fixture(autouse=True)
@@ -267,7 +268,7 @@ def test_a_clock_behind_the_brokers_is_reported(newest_in: float | None, level: 
         def newest_timestamp(self, topic: str) -> int | None:
             return None if newest_in is None else int((time.time() + newest_in) * 1000)
 
-    (found,) = checks.clock(Cluster(Kafka("localhost:9092"), Admin()))  # type: ignore[arg-type]  # all that it asks
+    (found,) = cluster_checks.clock(Cluster(Kafka("localhost:9092"), Admin()))  # type: ignore[arg-type]  # all that it asks
     assert found.level is level
 
 
@@ -288,7 +289,7 @@ def settings(**changes: str) -> Iterator[Any]:
             return good | {name.replace("_", "."): value for name, value in changes.items()}
 
     brokers = [BrokerAddress(number, "h", 9092) for number in range(3)]
-    return checks.settings(Cluster(Kafka("localhost:9092"), Admin()), brokers)  # type: ignore[arg-type]  # all that it asks
+    return cluster_checks.settings(Cluster(Kafka("localhost:9092"), Admin()), brokers)  # type: ignore[arg-type]  # all that it asks
 
 
 @pytest.mark.parametrize(

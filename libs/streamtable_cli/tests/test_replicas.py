@@ -5,7 +5,7 @@ from libs.streamtable_cli.tests.bench import Cli, World
 
 from streamtable.base.ports import TopicDescription
 from streamtable_admin.findings import Level
-from streamtable_cli.replicas import judged
+from streamtable_admin.replicas import judged
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

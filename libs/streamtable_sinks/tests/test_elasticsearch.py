@@ -1,18 +1,21 @@
 """Elasticsearch as a target passes the conformance suite, and ignores what comes late."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from elasticsearch import Elasticsearch as Client
+from libs.streamtable_sinks.tests.starts import MEMBERS, start_at_once
 
 from localstores.elasticsearch import ElasticsearchServer
 from streamtable import Avro, Long, Stream, String, Table, Typed
+from streamtable.errors import ConfigurationError, RetryLater
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
-from streamtable_sinks.elasticsearch import Elasticsearch
+from streamtable_sinks.elasticsearch import POSITIONS, Elasticsearch
 from streamtable_sinks.testing import VALUE, TargetSuite, changed
 from streamtable_testing import Tester
 
@@ -153,3 +156,57 @@ def test_a_document_that_is_no_json_is_a_dead_letter_and_the_others_are_written(
     assert [each["number"] for each in found(url, "numbers")] == [1, 3]
     assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
     target.close()
+
+
+def test_members_that_start_at_once_create_their_indices_once(url: str) -> None:
+    for number in range(3):
+        with Client(url) as client:
+            client.indices.delete(index=POSITIONS, ignore_unavailable=True)
+        index = f"starts{number}"
+        start_at_once(partial(Elasticsearch, url, index, document=lambda _, value: {"number": value}))
+        assert [each["number"] for each in found(url, index)] == list(range(MEMBERS))
+
+
+@pytest.fixture
+def operated(url: str) -> Iterator[tuple[Client, Callable[[], None]]]:
+    """A client of an operator, and the next write of a sink to the index `operated`."""
+    place = SinkPartition("operated", "rows", "id", 0)
+    target = Elasticsearch(url, "operated", document=lambda _, value: {"number": value})
+    target.open(SinkSource("operated", "rows", True, String(), Long()))
+    epoch = target.take(place, "a").epoch
+    target.write(place, epoch, None, 0, ())
+    with Client(url) as client:
+        yield client, lambda: target.write(place, epoch, 0, 1, [SinkChange("a", 1, 0, 0)])
+        client.indices.delete(index="operated", ignore_unavailable=True)
+    target.close()
+
+
+def test_an_index_that_was_deleted_loses_no_documents_without_a_word(
+    operated: tuple[Client, Callable[[], None]],
+) -> None:
+    """Elasticsearch answers 404 for each document then, as it does for a deletion that finds nothing."""
+    client, write = operated
+    client.cluster.put_settings(persistent={"action.auto_create_index": "false"})
+    client.indices.delete(index="operated")
+    with pytest.raises(ConfigurationError, match="index_not_found"):
+        write()
+    client.cluster.put_settings(persistent={"action.auto_create_index": None})
+
+
+@pytest.mark.parametrize("state", ["closed", "read-only"])
+def test_an_index_that_is_closed_or_blocked_for_a_while_makes_no_dead_letters(
+    state: str, operated: tuple[Client, Callable[[], None]], url: str
+) -> None:
+    client, write = operated
+    if state == "closed":
+        client.indices.close(index="operated")
+    else:
+        client.indices.put_settings(index="operated", settings={"index.blocks.write": True})
+    with pytest.raises(RetryLater, match="cannot write at the moment"):
+        write()
+    if state == "closed":
+        client.indices.open(index="operated")
+    else:
+        client.indices.put_settings(index="operated", settings={"index.blocks.write": False})
+    write()
+    assert found(url, "operated") == [{"number": 1}]

@@ -1,7 +1,9 @@
 """Tables of Iceberg as a target: they pass the conformance suite, and their snapshots have each record once."""
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,9 +11,12 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 import pytest
+from libs.streamtable_sinks.tests.starts import MEMBERS, start_at_once
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
 
 from streamtable import Long, Stream, String
 from streamtable.errors import ConfigurationError, Migrated, RetryLater
@@ -334,3 +339,25 @@ def test_a_table_that_is_missing_and_a_store_that_is_away_are_told_apart(catalog
     away = SqlCatalog("lake", uri="sqlite:////nowhere/catalog.db", init_catalog_tables="false")
     with pytest.raises(RetryLater, match="unable to open"):
         Iceberg(away, "lake.events").open(source)
+
+
+# A catalog of pyiceberg that cannot be made, as another member creates its tables, leaves its connection to the collector.
+@pytest.mark.filterwarnings("ignore:<psycopg.Connection object:ResourceWarning")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_members_that_start_at_once_in_an_empty_catalog_all_find_their_table(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """pyiceberg's `create_namespace_if_not_exists`, and its creation of the catalog's own tables, are no locks."""
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    if kind == "postgresql":
+        uri = request.getfixturevalue("database").replace("postgresql://", "postgresql+psycopg://")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/lake")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # pyiceberg has read it at its import
+    for number in range(5):
+        start_at_once(partial(Iceberg, "lake", f"lake{number}.events", create=True))
+    with closing(load_catalog("lake")) as catalog:
+        for number in range(5):
+            rows = catalog.load_table(f"lake{number}.events").scan().to_arrow()
+            assert sorted(rows["value"].to_pylist()) == list(range(MEMBERS))
+    gc.collect()

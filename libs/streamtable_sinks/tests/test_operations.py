@@ -37,7 +37,7 @@ class Place:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        sink = Sink(self.name, self.events, Postgres(self.url, "events"), max_wait=0.05)
+        sink = Sink(self.name, self.events, Postgres(self.url, "events", lock_timeout=0.2), max_wait=0.05)
         processor = App(self.kafka, self.folder).processor(sink)
         thread = threading.Thread(target=processor.run)
         thread.start()
@@ -107,3 +107,28 @@ def test_lag_dead_letters_replay_doctor_and_reset_work_as_for_every_group(place:
     asked(cli, lambda _: True, "group", "reset", place.name, "--to", "earliest", "--yes")
     with place.running():
         place.wait([1, 2, 7, 1, 7, 2, 3])
+
+
+@pytest.mark.broker
+def test_doctor_names_a_sink_whose_target_takes_nothing_and_it_goes_on_without_dead_letters(
+    place: Place, cli: Cli
+) -> None:
+    with place.running():
+        place.emit(1)
+        place.wait([1])
+        with psycopg.connect(place.url) as session:
+            session.execute("LOCK TABLE events")  # until the transaction ends
+            place.emit(2, 3)
+            found = asked(
+                cli,
+                lambda found: "nothing committed" in str(found),
+                "doctor",
+                "--group",
+                place.name,
+                "--json",
+            )
+            (stuck,) = [each for each in found if "nothing committed" in each["fact"]]
+            assert stuck["subject"] == f"group {place.name}"
+            assert f"{place.events.name} 0: 2 records to do" in stuck["fact"]
+        place.wait([1, 2, 3])
+        assert cli("dead-letters", "list", place.name, "--json").good().out.strip() == ""

@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import duckdb
 import pyarrow as pa
 import pytest
+from libs.streamtable_sinks.tests.starts import MEMBERS, start_at_once
 from obstore.store import S3Store
 
 from localkafka.process import Child, reserve_port
@@ -165,3 +167,10 @@ class TestOnS3(TargetSuite):
         last = other.last()
         assert last is not None
         assert last.epoch == 1
+
+
+def test_members_that_start_at_once_create_the_folder_once(tmp_path: Path) -> None:
+    for number in range(5):
+        folder = tmp_path / str(number) / "events"
+        start_at_once(partial(Parquet, folder))
+        assert sorted(read_rows(folder)["value"].to_pylist()) == list(range(MEMBERS))

@@ -16,6 +16,7 @@ from console.fleet import Topic, graph_of, instances_of
 from console.history import History
 from console.web import PAGE
 from contracts.records import ProcessStatus
+from streamtable_admin.findings import Finding
 
 BEGIN: Final = 1_790_000_000_000
 STEP_MS: Final = 5_000
@@ -243,8 +244,10 @@ def large(chains: int = 10, groups: int = 4, processes: int = 5) -> list[Member]
 class Recording:
     """The documents of a fleet after each step, as the console would send them."""
 
-    def __init__(self, members: list[Member], steps: int = 100) -> None:
-        self.members, self.step = members, 0
+    def __init__(
+        self, members: list[Member], steps: int = 100, examined: Callable[[], list[Finding]] = list
+    ) -> None:
+        self.members, self.step, self._examined = members, 0, examined
         self._examiner, self._history = Examiner(), History()
         names = {topic for member in members for topic in (*member.reads, *member.writes)}
         self._statuses: dict[str, ProcessStatus] = {}
@@ -264,14 +267,14 @@ class Recording:
         self._instances = instances_of(self._statuses, self._now)
         self._history.look(self._instances, self._now)
         self._history.measure(self._instances, self._now)
-        self._findings = self._examiner.look(self._statuses, self._instances, self._now)
+        self._findings = self._examiner.look(self._statuses, self._instances, self._now, self._examined())
 
     def document(self, path: str) -> Any:
         """Return what the console answers now; None if it is not recorded."""
         match path:
             case "/api/fleet":
                 return {
-                    "now": self._now, "ready": True, "instances": self._instances, "findings": self._findings,
+                    "now": self._now, "ready": True, "instances": self._instances, "findings": self._findings, "checked": self._now - 20_000,
                     "graph": graph_of(self._statuses, self._instances, self._topics),
                     "topics": [
                         {"topic": name, "partitions": each.partitions, "records": each.records, "rate": each.rate}

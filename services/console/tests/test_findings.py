@@ -18,6 +18,7 @@ from services.console.tests.recorded import (
 from console.findings import Examiner
 from console.fleet import instances_of
 from console.history import StatusReport
+from streamtable_admin.findings import ok, problem, warning
 
 
 def findings(members: list[Member]) -> list[dict[str, Any]]:
@@ -67,6 +68,20 @@ def test_the_worst_comes_first_and_what_has_lasted_longest() -> None:
     assert found[-1]["node"] == "service click-count view"
     since = [each["since"] for each in found[:-1]]
     assert since == sorted(since)
+
+
+def test_problems_of_brokers_come_first_and_warnings_about_their_settings_last() -> None:
+    examined = [
+        warning("brokers", "default.replication.factor is 1", "3 or more", since_ms=1),
+        problem("broker 2", "advertises kafka-2:9092: nothing listens there", "start it", since_ms=BEGIN + 1),
+        problem("group click-count", "empty, 0 members, lag 7", "start it", since_ms=BEGIN),
+        ok("clock", "not behind the brokers'"),
+    ]
+    found = Recording(crashed(), examined=lambda: examined).document("/api/fleet")["findings"]
+    assert found[0]["subject"] == "broker 2"
+    assert found[-1]["fact"] == "default.replication.factor is 1"
+    (group,) = [each for each in found if each["subject"] == "group click-count"]
+    assert (group["node"], group["since"]) == ("group click-count", BEGIN)
 
 
 def test_a_console_that_was_just_started_knows_the_aborts_before() -> None:

@@ -65,7 +65,7 @@ def clicked(world: World) -> None:
         instance="timed",
         at=time.time_ns() // 1_000_000,
         partitions=[{"partition": 3, "state": "working", "remaining": 0, "total": 0}],
-        event_times=[{"partition": 3, "watermark": 1_790_000_000_000, "due_behind_ms": 5000}],
+        event_times=[{"partition": 3, "watermark": 1_790_000_050_000, "due_behind_ms": 5000}],
         due=[{"topic": world.windows.name, "partition": 3, "rows": 1234, "late": 2}],
     )
     world.tell(f"{group}/processor/timed", timed)
@@ -106,6 +106,7 @@ def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
         ),
         "table": (("tables", world.group.table.name), ("alice", "bob", "rows")),
         "windows": (("windows", world.windows.name), ("The latest windows", "3 rows", "7")),
+        "closed windows": (("windows",), ("The windows that closed last", "alice", "bob")),
         "letter groups": (("letters",), (group,)),
         "letters": (("letters", group), ("DeserializationError", world.clicks.name, "never sent again")),
         "topics": (("topics",), (world.clicks.name, "Growth")),
@@ -126,6 +127,7 @@ PARTS = [
     "event time",
     "table",
     "windows",
+    "closed windows",
     "letter groups",
     "letters",
     "topics",
@@ -317,6 +319,17 @@ def test_a_console_without_keys_asks_for_the_token_that_it_has_printed(world: Wo
         stranger.open("about:blank")
         stranger.open(f"{world.http.base_url}/#/instances")
         stranger.until_text(world.group.name, "worker")
+
+
+def test_windows_that_closed_last_are_shown_before_a_choice_and_open_ones_are_not(
+    world: World, browser: Browser
+) -> None:
+    show(browser, world, "windows")
+    browser.until_text("The windows that closed last", selector="#closed-windows")
+    script = "return [...document.querySelectorAll('#closed-windows tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+    rows = browser.run(script)
+    assert sorted((key, value.split()[0]) for _, _, key, value in rows) == [("alice", "3"), ("bob", "4")]
+    assert {begins for _, begins, _, _ in rows} == {rows[0][1]}
 
 
 def test_a_chart_of_windows_changes_when_a_window_does(world: World, browser: Browser) -> None:

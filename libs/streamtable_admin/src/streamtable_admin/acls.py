@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from streamtable.errors import ConfigurationError
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredUser
-from streamtable_admin.rights import Acl
+from streamtable_admin.rights import CLUSTER, Acl
 
 __all__ = ["Acl", "AclPlan", "plan_acls", "plan_declared_acls", "required_acls"]
 
@@ -72,6 +72,7 @@ def _acls(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Acl]:
         yield from _on(name, topic, "READ")
     if EVERYTHING in user.reads:
         yield Acl(name, "group", EVERYTHING, "DESCRIBE")
+        yield Acl(name, "cluster", CLUSTER, _SETTINGS)  # it checks the brokers, as `streamtable doctor` does
     elif user.reads:
         yield Acl(name, "group", "views-", *_NO_GROUP)
     for group in user.follows:

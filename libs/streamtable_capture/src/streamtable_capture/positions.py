@@ -7,13 +7,15 @@ write a row only after the one that wrote it before has ended.
 import re
 from typing import Any
 
+from streamtable.errors import DeserializationError
 from streamtable_capture.change import DatabaseChange
 
 Position = int | list[Any]
 """An LSN; or of a binlog: the server, the time in milliseconds, and the numbers that order its changes. JSON can hold it."""
 
 _NUMBER = re.compile(r"(\d+)$")
-_TRANSACTION = re.compile(r"^(?P<server>.*?)[:\-](?P<number>\d+)$")
+_GTID = re.compile(r"^(?P<server>\d+-\d+(?=-)|[^:,]+(?::[A-Za-z_][^:,]*)?(?=:))[:-](?P<number>\d+)$")
+"""MariaDB's `domain-server-number`; MySQL's `server:number`, or `server:tag:number`, as each tag counts by itself."""
 
 
 def position_of(change: DatabaseChange[Any]) -> Position | None:
@@ -21,6 +23,9 @@ def position_of(change: DatabaseChange[Any]) -> Position | None:
 
     A snapshot ends where the stream begins: the first change after it has the position that the rows of the snapshot have. So
     a row of a snapshot counts as just before its position.
+
+    Raises:
+        DeserializationError: Its GTID does not name one transaction, as a set of them does.
     """
     source, read = change.source, change.op == "r"
     if source.lsn is not None:
@@ -28,7 +33,11 @@ def position_of(change: DatabaseChange[Any]) -> Position | None:
     row = -1 if read else source.row or 0
     number = _NUMBER.search(source.file or "")
     file = int(number[1]) if number else 0
-    if source.gtid is not None and (found := _TRANSACTION.match(source.gtid)):
+    if source.gtid:
+        if (found := _GTID.match(source.gtid)) is None:
+            raise DeserializationError(
+                f"the GTID {source.gtid!r} of table {source.qualified_table!r} names no single transaction, so its change has no order"
+            )
         # The number of the transaction orders its server's binlog also after another server has taken over the files.
         return [found["server"], source.ts_ms, int(found["number"]), source.pos or 0, row, file]
     if number and source.pos is not None:
@@ -41,10 +50,8 @@ def beyond(new: Position, old: Position) -> bool | None:
 
     Changes of two servers, as before and after a failover, are compared by their times.
     """
-    if isinstance(new, int) and isinstance(old, int):
-        return new > old
     if isinstance(new, int) or isinstance(old, int):
-        return None
+        return new > old if isinstance(new, int) and isinstance(old, int) else None
     if new[0] == old[0] and len(new) == len(old):
         return bool(new[2:] > old[2:])
     if new[1] == old[1] and -1 in {new[4], old[4]}:

@@ -179,10 +179,8 @@ class TransactionOrder:
             self._tables[table].apply(read)
             return
         pending = self._pending.setdefault(name, _Pending())
-        seen, mark = (
-            pending.seen.setdefault(table, set()),
-            (read.key, repr(position_of(read.change)), read.change.op),
-        )
+        seen = pending.seen.setdefault(table, set())
+        mark = (read.key, repr(position_of(read.change)), read.change.op)
         if mark not in seen:
             seen.add(mark)
             pending.changes.append((table, read))
@@ -247,7 +245,5 @@ class TransactionOrder:
 def _place(entry: tuple[str, ReadChange]) -> tuple[int, int]:
     """Return the place of a change in its transaction: its position, and of equal ones the number that the connector gives."""
     change = entry[1].change
-    position = position_of(change)
-    return position if isinstance(
-        position, int
-    ) else 0, change.transaction.total_order if change.transaction else 0
+    position, number = position_of(change), change.transaction.total_order if change.transaction else 0
+    return (position if isinstance(position, int) else 0), number

@@ -8,8 +8,8 @@ from streamtable_admin.acls import plan_declared_acls
 from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning
+from streamtable_admin.reachability import loopback
 from streamtable_cli.output import count
-from streamtable_cli.reachability import loopback
 
 
 def own_authentication(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Finding]:

@@ -1,27 +1,22 @@
-"""`streamtable doctor`: finds problems of a deployment and says how to fix them.
-
-Other packages add checks by entry points of the group `streamtable.findings`, each a function of the cluster, the names of the groups
-and the time in milliseconds since 1970.
-"""
+"""`streamtable doctor`: finds problems of a deployment and says how to fix them."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from streamtable import Group
-from streamtable.errors import RetryLater, StreamtableError
 from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.decode import Decoder
-from streamtable_admin.findings import Finding, Level, problem
+from streamtable_admin.examination import checked, cluster_findings, groups_with_dead_letters, reached_brokers
+from streamtable_admin.findings import Finding
 from streamtable_admin.lag_trend import lag_trends
 from streamtable_admin.process_status import process_findings
-from streamtable_cli import auth_check, checks, reachability, replicas, unreadable
+from streamtable_cli import auth_check, checks, unreadable
 from streamtable_cli.decoding import decoder_of
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, show_findings
@@ -29,7 +24,6 @@ from streamtable_cli.session import CommandSession, session_of
 
 DECLARED = Path("infra/topics.yaml")
 SCHEMAS = Path("proto/avro")
-CONNECT_S = 2.0
 OVER_S = 10.0
 """The seconds between two snapshots: longer than batches take, so that a running group commits in between."""
 
@@ -115,69 +109,43 @@ class _Asked:
 
 
 def _examine(session: CommandSession, asked: _Asked) -> Iterator[Finding]:
-    servers = session.settings.bootstrap_servers
     yield from checks.state_dir(session.settings.state_dir)
     with session.unchecked_cluster() as cluster:
-        try:
-            brokers = cluster.admin.brokers()
-        except RetryLater as error:
-            yield from reachability.bootstrap(servers, CONNECT_S, str(error))
-            return
-        reached = list(reachability.advertised(brokers, servers, CONNECT_S))
-        yield from reached
-        if any(each.level is not Level.PROBLEM for each in reached):
+        brokers, found = reached_brokers(cluster)
+        yield from found
+        if brokers:
             yield from _examine_cluster(cluster, brokers, asked)
 
 
 def _examine_cluster(cluster: Cluster, brokers: list[BrokerAddress], asked: _Asked) -> Iterator[Finding]:
-    yield from _found("access", lambda: auth_check.own_authentication(cluster, brokers))
-    yield from _found("version", lambda: checks.abilities(cluster, brokers))
-    yield from _found("brokers", lambda: checks.settings(cluster, brokers))
-    groups = asked.groups or _with_dead_letters(cluster)
+    yield from checked("access", lambda: auth_check.own_authentication(cluster, brokers))
+    groups = asked.groups or groups_with_dead_letters(cluster)
     if (file := asked.file) is not None:
-        yield from _found("topics", lambda: checks.topics(cluster, file))
-        yield from _found("users", lambda: auth_check.users(cluster, file))
-    yield from _found("topics", lambda: replicas.kept(cluster, file, groups))
-    yield from _found("topics", lambda: checks.owners(cluster, groups))
+        yield from checked("topics", lambda: checks.topics(cluster, file))
+        yield from checked("users", lambda: auth_check.users(cluster, file))
     for each in asked.graphs:
-        yield from _found(f"graph {each.name}", lambda each=each: checks.graph(cluster, each))  # type: ignore[misc]  # bound now
-    for name in groups:
-        yield from _found(f"group {name}", lambda name=name: checks.group(cluster, name))  # type: ignore[misc]  # bound now
+        yield from checked(f"graph {each.name}", lambda each=each: checks.graph(cluster, each))  # type: ignore[misc]  # bound now
+    now_ms = time.time_ns() // 1_000_000
+    yield from cluster_findings(cluster, brokers, groups, now_ms, file=file)
     if asked.rows:
         yield from _rows(cluster, groups, asked)
-    yield from _found("lag", lambda: lag_trends(cluster, groups, asked.over, time.monotonic, time.sleep))
-    now_ms = time.time_ns() // 1_000_000
-    yield from _found(
-        "processes", lambda: process_findings(cluster, asked.status_topic, asked.decoder, now_ms)
+    yield from checked("lag", lambda: lag_trends(cluster, groups, asked.over, time.monotonic, time.sleep))
+    yield from checked(
+        "processes",
+        lambda: process_findings(cluster, asked.status_topic, asked.decoder, time.time_ns() // 1_000_000),
     )
-    for added in sorted(entry_points(group="streamtable.findings")):
-        yield from _found(added.name, lambda added=added: added.load()(cluster, groups, now_ms))  # type: ignore[misc]  # bound now
-    yield from _found("clock", lambda: checks.clock(cluster))
 
 
 def _rows(cluster: Cluster, groups: list[str], asked: _Asked) -> Iterator[Finding]:
     """Check the newest rows of tables, with the codecs of --graph or the schemas that rows name."""
     for each in asked.graphs:
-        yield from _found(
+        yield from checked(
             f"rows of {each.name}",
             lambda each=each: unreadable.of_graph(cluster, each, asked.rows),  # type: ignore[misc]  # bound now
         )
     by_name = [name for name in groups if name not in {each.name for each in asked.graphs}]
     for name in by_name:
-        yield from _found(
+        yield from checked(
             f"rows of {name}",
             lambda name=name: unreadable.of_name(cluster, name, asked.decoder, asked.rows),  # type: ignore[misc]  # bound now
         )
-
-
-def _with_dead_letters(cluster: Cluster) -> list[str]:
-    suffix = "-dead-letters"
-    return [name.removesuffix(suffix) for name in cluster.admin.topic_partitions() if name.endswith(suffix)]
-
-
-def _found(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return the findings of a check; a failed check is a finding too."""
-    try:
-        return list(check())
-    except StreamtableError as error:
-        return [problem(subject, f"could not be checked: {error}", "solve this, and run the command again")]

@@ -14,7 +14,7 @@ from elasticsearch import ApiError, ConflictError, NotFoundError, SerializationE
 from elasticsearch import Elasticsearch as Client
 from elasticsearch.serializer import JsonSerializer
 
-from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater
+from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater, StreamtableError
 from streamtable_sinks.columns import row_maker
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
 
@@ -25,10 +25,13 @@ _PAGE: Final = 1_000
 _LONGEST_ID: Final = 512
 _OFFSET_BITS: Final = 48
 _TRIES: Final = 5
+_BAD_REQUEST: Final = 400
 _CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
+_TOO_LARGE: Final = 413
 _TOO_MANY: Final = 429
 _SERVER: Final = 500
+_PASSING: Final = ("cluster_block_exception", "index_closed_exception")
+"""The errors of an index that an operator has closed, or blocked for writes, and will open again."""
 _POSITION_FIELDS: Final = {
     "sink": "keyword",
     "topic": "keyword",
@@ -130,6 +133,9 @@ class Elasticsearch:
         if not self._put(place, held, moved):
             raise Migrated("another process has taken the partition during the write")
 
+    def __repr__(self) -> str:
+        return f"Elasticsearch({self._index!r})"
+
     def close(self) -> None:
         self._client.close()
 
@@ -173,6 +179,10 @@ class Elasticsearch:
         operations = [part for change in changes for part in self._operation(place, generation, change)]
         try:
             answer = self._asked(lambda: self._client.bulk(index=self._index, operations=operations))
+        except ConfigurationError as error:
+            if isinstance(error.__cause__, ApiError) and error.__cause__.status_code == _TOO_LARGE:
+                raise Rejected(f"Elasticsearch refuses a request of this size: {error.message}") from error
+            raise
         except RetryLater as error:
             if isinstance(error.__cause__, SerializationError):
                 self._blame(place, generation, changes)
@@ -181,13 +191,17 @@ class Elasticsearch:
             return
         results = [next(iter(item.values())) for item in answer["items"]]
         for result, change in zip(results, changes, strict=True):
-            status = result["status"]
-            if "error" not in result or status in {_CONFLICT, _NOT_FOUND}:
-                continue  # a later change is there, or nothing was there to delete
-            text = f"{result['error'].get('type')}: {result['error'].get('reason')}"
-            if status == _TOO_MANY or status >= _SERVER:
-                raise RetryLater(f"Elasticsearch cannot write at the moment: {text}")
-            raise Rejected(f"Elasticsearch refuses the document: {text}", offset=change.offset)
+            if "error" in result and result["status"] != _CONFLICT:  # a conflict: a later change is there
+                raise self._refusal(result["status"], result["error"], change)
+
+    def _refusal(self, status: int, error: Mapping[str, Any], change: SinkChange) -> StreamtableError:
+        """Return the error to raise for one of an item: only a bad request is the document's fault."""
+        kind, text = error.get("type"), f"{error.get('type')}: {error.get('reason')}"
+        if status == _TOO_MANY or status >= _SERVER or kind in _PASSING:
+            return RetryLater(f"Elasticsearch cannot write at the moment: {text}")
+        if status == _BAD_REQUEST:
+            return Rejected(f"Elasticsearch refuses the document: {text}", offset=change.offset)
+        return ConfigurationError(f"Elasticsearch refuses to write index {self._index!r}: {text}")
 
     def _blame(self, place: SinkPartition, generation: int, changes: Sequence[SinkChange]) -> None:
         """Refuse the first document that is no JSON: the client would fail at it again and again."""

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from microbatch.limits import Limits
@@ -14,8 +14,14 @@ from streamtable_sinks.target import SinkChange, SinkSource, SinkTarget
 from streamtable_sinks.task import SinkTasks
 
 
-def _written_by_target(changes: Sequence[SinkChange]) -> None:
-    """Stands for the handler of the input: the target takes its records."""
+def _written_to(target: SinkTarget) -> Callable[[Sequence[SinkChange]], None]:
+    """Return what stands for the handler of the input, as the target takes its records. Graphs show its name."""
+
+    def handler(changes: Sequence[SinkChange]) -> None: ...
+
+    own_text = type(target).__repr__ is not object.__repr__
+    handler.__name__ = f"written to {target if own_text else type(target).__name__}"
+    return handler
 
 
 class Sink(Group[Any, Any]):
@@ -58,7 +64,7 @@ class Sink(Group[Any, Any]):
         stream = Stream(source.name, source.key, source.value, source.partitioner)
         super().__init__(
             name,
-            Input(stream, custom=_written_by_target, start=start, on_error=on_error, any_partition=True),
+            Input(stream, custom=_written_to(target), start=start, on_error=on_error, any_partition=True),
         )
         self.source = source
         self.target = target

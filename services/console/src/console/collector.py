@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 import structlog
 
+from console.examination import Examination
 from console.findings import Examiner
 from console.fleet import Topic, graph_of, instances_of
 from console.history import History, StatusReport
@@ -35,6 +36,7 @@ class Collector:
         cluster: The cluster, to list topics; used by this collector's thread only.
         settings: The settings of the console that the page shows, such as whether actions are on.
         lags: Counts the records left to read.
+        examination: Checks brokers and groups.
         past: Returns earlier reports of processes; called once, by this collector's thread.
     """
 
@@ -44,18 +46,20 @@ class Collector:
         cluster: Cluster,
         settings: Mapping[str, Any],
         lags: Lags,
+        examination: Examination,
         past: Callable[[], Iterable[StatusReport]],
     ) -> None:
         self._view = view
         self._admin = cluster.admin
         self._settings = settings
         self._lags = lags
+        self._examination = examination
         self._past = past
         self.history = History()
         self._examiner = Examiner()
         self._number = 0
         self._document: dict[str, Any] = {
-            "now": 0, "ready": False, "instances": [], "findings": [], "graph": {"nodes": [], "edges": []}, "topics": [], "events": 0,
+            "now": 0, "ready": False, "instances": [], "findings": [], "checked": None, "graph": {"nodes": [], "edges": []}, "topics": [], "events": 0,
             **settings,
         }  # fmt: skip
         self._topics: dict[str, Topic] = {}
@@ -104,11 +108,13 @@ class Collector:
             if self._turn % TOPICS_EVERY == 0:
                 self.history.measure(instances, now_ms)
         self._turn += 1
+        checked, examined = self._examination.latest
         document = {
             "now": now_ms,
             "ready": ready,
             "instances": instances,
-            "findings": self._examiner.look(statuses, instances, now_ms),
+            "findings": self._examiner.look(statuses, instances, now_ms, examined),
+            "checked": checked,
             "graph": graph_of(statuses, instances, self._topics),
             "topics": [
                 {"topic": name, "partitions": topic.partitions, "records": topic.records, "rate": topic.rate}

@@ -12,6 +12,7 @@ from console.backlog import backlog
 from console.clusters import CLIENT_NAME, SMALL_QUEUES, Clusters
 from console.collector import Collector
 from console.decode import PageDecoder, released_schemas
+from console.examination import Examination
 from console.lags import Lags
 from console.letters import DeadLetters
 from console.runs import Runs
@@ -67,11 +68,15 @@ def serve(runtime: ConsoleRuntime) -> int:
         settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}
         decoder = PageDecoder(released_schemas(records))
         clusters = Clusters(kafka)
-        collector = Collector(view, cluster, settings, Lags(cluster), partial(backlog, clusters, topic))
+        examination = Examination(kafka)
+        collector = Collector(
+            view, cluster, settings, Lags(cluster), examination, partial(backlog, clusters, topic)
+        )
         tables = Tables(kafka, state_dir, clusters, decoder, runtime.measured)
         opened.callback(tables.close)
-        collector.start()
-        opened.callback(collector.stop)
+        for each in (examination, collector):
+            each.start()
+            opened.callback(each.stop)
         events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
         opened.callback(events.close)
         parts = Parts(

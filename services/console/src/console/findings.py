@@ -1,4 +1,4 @@
-"""The present troubles: the findings of `streamtable doctor` about processes, as they report."""
+"""The present troubles: the findings of `streamtable doctor` about processes, as they report, and about brokers and groups."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -11,7 +11,9 @@ from streamtable_admin.process_status import judge_processes
 from streamtable_admin.process_trend import ProcessTrends
 
 _PROCESS: Final = "process "
-_CALL: Final = "call "
+_BROKER: Final = "broker"
+_NODES: Final = ("call ", "group ", "topic ")
+"""The beginnings of subjects that are nodes of the graph."""
 _DEAD: Final = {"silent", "failed"}
 
 
@@ -30,9 +32,23 @@ class Examiner:
             yield report
 
     def look(
-        self, statuses: Mapping[str, ProcessStatus], instances: Iterable[Mapping[str, Any]], now_ms: int
+        self,
+        statuses: Mapping[str, ProcessStatus],
+        instances: Iterable[Mapping[str, Any]],
+        now_ms: int,
+        examined: Iterable[Finding] = (),
     ) -> list[dict[str, Any]]:
-        """Return the warnings and problems, the worst and longest first, with the node of the graph that they are about."""
+        """Return the warnings and problems, the worst and longest first, with the node of the graph that they are about.
+
+        Problems of brokers come first, because they are the cause of others. Warnings about them come last: most are
+        about settings, and stay.
+
+        Args:
+            statuses: The statuses of the processes.
+            instances: The processes to judge.
+            now_ms: The time, in milliseconds since 1970.
+            examined: The findings about brokers and groups.
+        """
         listed = {each["key"]: each for each in instances}
         live = {key: statuses[key] for key, each in listed.items() if each["state"] not in _DEAD}
         self._trends.keep(live)
@@ -43,18 +59,25 @@ class Examiner:
             *self._trends.findings(now_ms),
             *self._trends.lag_findings(now_ms),
             *self._trends.call_findings(now_ms),
+            *examined,
         ]
         wrong = [each for each in found if each.level is not Level.OK]
-        wrong.sort(key=lambda each: (each.level is not Level.PROBLEM, each.since_ms or now_ms, each.subject))
+        wrong.sort(key=lambda each: _order(each, now_ms))
         return [_document(each, listed) for each in wrong]
+
+
+def _order(finding: Finding, now_ms: int) -> tuple[bool, bool, int, str]:
+    mild = finding.level is not Level.PROBLEM
+    return mild, finding.subject.startswith(_BROKER) == mild, finding.since_ms or now_ms, finding.subject
 
 
 def _document(finding: Finding, instances: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     process = instances.get(finding.subject.removeprefix(_PROCESS), {})
+    node = finding.subject if finding.subject.startswith(_NODES) else ""
     return {
         "level": str(finding.level),
         "subject": finding.subject,
-        "node": node_of(process) if process else finding.subject if finding.subject.startswith(_CALL) else "",
+        "node": node_of(process) if process else node,
         "instance": process.get("instance", ""),
         "fact": finding.fact,
         "advice": finding.advice,

@@ -210,7 +210,9 @@ class Finding(BaseModel):
     instance: Annotated[str, Field(description="the instance id of the process; empty if it is about none")]
     fact: str
     advice: Annotated[str, Field(description="the action to take")]
-    since: Annotated[int | None, Field(description="when it began; null: not known")]
+    since: Annotated[
+        int | None, Field(description="when it began, or when it was first found; null: not known")
+    ]
 
 
 class Fleet(BaseModel):
@@ -220,6 +222,9 @@ class Fleet(BaseModel):
     ready: Annotated[bool, Field(description="false: the statuses of the processes are still being loaded")]
     instances: list[Instance]
     findings: Annotated[list[Finding], Field(description="the present problems, the worst and longest first")]
+    checked: Annotated[
+        int | None, Field(description="when brokers and groups were last checked; null: not yet")
+    ]
     graph: Graph
     topics: list[Topic]
     events: Annotated[int, Field(description="the number of events so far, which changes with each new one")]

@@ -1,4 +1,4 @@
-"""The command line: `inventory emitter|load|processor|sinks|view|query`. Settings come from the environment."""
+"""The command line: `inventory emitter|load|processor|products|ordering|sinks|view|query`. Settings come from the environment."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,6 +7,7 @@ from inventory import flow
 from inventory.emitter import EMITTER
 from inventory.load import events
 from inventory.ordering import orders
+from inventory.products import GROUPS
 from inventory.query import Tables, build_query
 from inventory.settings import InventorySettings
 from inventory.sinks import serve_sinks
@@ -65,6 +66,10 @@ SERVICE: Final = TableService(
 app: Final = SERVICE.command_line(
     further={
         "sinks": ("Write stock and closed hours to the PostgreSQL of INVENTORY_POSTGRES_URL.", serve_sinks),
+        "products": (
+            "Copy the products of PostgreSQL, which Debezium's connector writes to Kafka, to the stream of products.",
+            lambda runtime: serving.serve_groups(runtime, [*GROUPS.values()], None),
+        ),
         "ordering": (
             "Place the reorders at the supplier of INVENTORY_SUPPLIER, each once, however often it fails.",
             lambda runtime: serving.serve_groups(runtime, [orders(runtime.service.supplier)], None),

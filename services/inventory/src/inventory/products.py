@@ -1,19 +1,20 @@
-"""Products that are kept in PostgreSQL: `python -m inventory.products` copies them to the stream of products.
+"""Products that are kept in PostgreSQL: `inventory products` copies them to the stream of products.
 
 Debezium's connector writes the changes of the table `products` to a topic, a captured table has its rows, and each changed row
-becomes an event. The flow stays as it is: it reads the same stream as from the emitter.
+becomes an event. The flow stays as it is: it reads the same stream as from the emitter. `inventory.connector` creates the table and registers the connector.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from contracts.records import Product
 from inventory.flow import PRODUCTS
-from streamtable import App, Changes, Context, Group, OnError, Output, RowChange, Stream
+from streamtable import Changes, Context, Group, OnError, Output, RowChange, Stream
 from streamtable_capture import Capture, ConnectKey, Debezium
 
 TABLE: Final = """
-create table products (
+create table if not exists products (
   product text primary key,
   category text not null,
   price integer not null check (price >= 0)
@@ -61,12 +62,5 @@ EVENTS: Final[Group[str, None]] = Group(
     Output(PRODUCTS),
 )
 
-
-def main() -> None:
-    """Copy the products until SIGTERM."""
-    with App.from_env() as app:
-        app.run_all([app.processor(ROWS), app.processor(EVENTS)])
-
-
-if __name__ == "__main__":
-    main()
+GROUPS: Final[Mapping[str, Group[str, Any]]] = {each.name: each for each in (ROWS, EVENTS)}
+"""The groups that `inventory products` runs, by name."""

@@ -25,8 +25,13 @@ _NO_RETRY: Final = (
     PermissionError, TableAlreadyExistsError, UnauthorizedError,
 )  # fmt: skip
 _RETRY: Final = (OSError, RESTError, CommitFailedException, WaitingForLockException)
-_OF_DATABASES: Final = ("OperationalError", "InterfaceError", "TimeoutError")
-"""Errors of SQLAlchemy, below a SQL catalog: it is not imported, as other catalogs do without it."""
+_OF_DATABASES: Final = ("OperationalError", "InterfaceError", "TimeoutError", "IntegrityError")
+"""Errors of SQLAlchemy, below a SQL catalog: it is not imported, as other catalogs do without it.
+
+An IntegrityError is a race: pyiceberg looks whether a namespace, or a table of the catalog's own, is there, and then creates it.
+"""
+_DUPLICATES: Final = ("42P07", "42710")
+"""PostgreSQL's codes of a table and a type that are there already: it creates a type for each table."""
 
 
 @contextmanager
@@ -39,9 +44,17 @@ def answered() -> Iterator[None]:
     except _RETRY as error:
         raise RetryLater(f"Iceberg: {_text(error)}") from error
     except Exception as error:
-        if type(error).__module__.startswith("sqlalchemy") and type(error).__name__ in _OF_DATABASES:
+        if type(error).__module__.startswith("sqlalchemy") and (
+            type(error).__name__ in _OF_DATABASES or _sqlstate(error) in _DUPLICATES
+        ):
             raise RetryLater(f"Iceberg's catalog: {_text(error)}") from error
         raise
+
+
+def _sqlstate(error: Exception) -> str | None:
+    cause = getattr(error, "orig", None)
+    found: str | None = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    return found
 
 
 def _text(error: Exception) -> str:

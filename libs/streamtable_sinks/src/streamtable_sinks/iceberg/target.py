@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from streamtable import Avro
@@ -53,16 +54,30 @@ class Iceberg:
         self._rows = ArrowRows(key, columns, schema)
         self._create = create
         self._loaded: Table | None = None
+        self._own_catalog: Catalog | None = None  # of this name
 
     def open(self, source: SinkSource) -> None:
         needed = self._rows.open(source)
         with answered():
-            catalog = load_catalog(self._catalog) if isinstance(self._catalog, str) else self._catalog
-            if self._create:
-                catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-                catalog.create_table_if_not_exists(self._name, needed)
-            self._loaded = catalog.load_table(self._name)
+            self._loaded = self._found(self._catalog_client(), needed)
         self._rows.schema = fitted(self._name, needed, self._loaded.schema().as_arrow())
+
+    def _found(self, catalog: Catalog, needed: pa.Schema) -> Table:
+        """Load the table, and create it if it is missing. Nothing is created, and no right to do so needed, if it is there."""
+        try:
+            return catalog.load_table(self._name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            if not self._create:
+                raise
+        catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        return catalog.create_table_if_not_exists(self._name, needed)
+
+    def _catalog_client(self) -> Catalog:
+        if not isinstance(self._catalog, str):
+            return self._catalog
+        if self._own_catalog is None:
+            self._own_catalog = load_catalog(self._catalog)
+        return self._own_catalog
 
     @property
     def _table(self) -> Table:
@@ -95,8 +110,13 @@ class Iceberg:
                     return
         raise RetryLater("other processes write the table at the same time")
 
+    def __repr__(self) -> str:
+        return f"Iceberg({self._name!r})"
+
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        own, self._own_catalog = self._own_catalog, None
+        if own is not None:
+            own.close()
 
     def _moved(self, place: SinkPartition, epoch: int, start: int | None, end: int) -> dict[str, str]:
         """Return the properties of a snapshot that moves the position. Raises `Migrated` if the table has another one."""

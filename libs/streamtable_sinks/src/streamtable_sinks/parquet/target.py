@@ -103,6 +103,9 @@ class Parquet:
             # Another owner has written, which the comparison finds, or small files were merged, which changes no position.
         raise RetryLater("other processes write the log of commits at the same time")
 
+    def __repr__(self) -> str:
+        return f"Parquet({self._store!r})"
+
     def close(self) -> None:
         """Do nothing: there is no connection."""
 

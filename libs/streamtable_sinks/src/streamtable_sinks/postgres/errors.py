@@ -16,12 +16,11 @@ _ROWS_FAULT: Final = (
 )  # data, constraints, views with a check, limits, raised by triggers
 _SETUP: Final = (
     "0A",
-    "25006",
     "28",
     "3D",
     "3F",
     "42",
-)  # not supported, read-only, login, database, schema, syntax and rights
+)  # not supported, login, database, schema, syntax and rights; not read-only, as a primary is after it has become a standby
 _LINE: Final = re.compile(r"COPY \S+, line (\d+)(?:, column ([^:]+))?")
 
 

@@ -6,7 +6,7 @@ import psycopg
 import structlog
 from psycopg import sql
 
-from streamtable.errors import Migrated
+from streamtable.errors import Migrated, RetryLater
 from streamtable_sinks.target import SinkPartition, TakenPartition
 
 log = structlog.get_logger()
@@ -70,7 +70,12 @@ def take(session: Session, place: SinkPartition, owner: str) -> TakenPartition:
     except psycopg.errors.LockNotAvailable:
         # This process has just proved in Kafka that it owns the partition: the one that holds the row is a former owner that
         # stands still in the middle of a transaction, which nothing else would end.
-        ended = session.execute(_HOLDER, values).fetchall()
+        try:
+            ended = session.execute(_HOLDER, values).fetchall()
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise RetryLater(
+                f"a session of another role holds the position: {error.diag.message_primary}"
+            ) from error
         log.warning("session of a former owner ended", sink=place.sink, topic=place.topic, partition=place.partition,
                     sessions=[pid for pid, _ in ended])  # fmt: skip
         found = session.execute(_TAKE, values).fetchone()

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import NoneType
 from typing import Any
 
 from psycopg.types.json import Json
@@ -16,8 +17,14 @@ from streamtable_sinks.target import SinkChange
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
 MakeKey = Mapping[str, Callable[[Any], Any]]
 JSON_TYPES = ("json", "jsonb")
+_VALUES_FAULT = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+)  # a text that is no Unicode is a ValueError, for example
 
 Values = tuple[Any, ...]
+_KEY, _VALUE = operator.attrgetter("key"), operator.attrgetter("value")
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class RowMaker:
         types: The SQL types of the table's columns.
         row_of: Makes a row of a value; None: a value is a row, or the column `value`. See `columns.row_maker`.
         key_row_of: Makes what `key` takes of a record's key; None: it is that key.
+        whole_key: Whether the only function of `key` returns a key as it is, unless that is a tuple or a dict.
 
     Attributes:
         names: The columns of a row, those of the key first; as in the first row.
@@ -57,12 +65,14 @@ class RowMaker:
         *,
         row_of: Callable[[Any], Mapping[str, Any]] | None = None,
         key_row_of: Callable[[Any], Any] | None = None,
+        whole_key: bool = False,
     ) -> None:
         self._key = tuple(key.values())
         self._key_names = tuple(key)
         self._columns = columns
         self._types = types
         self._row_of, self._key_row_of = row_of, key_row_of
+        self._whole_key = whole_key
         self.names: tuple[str, ...] = ()
         self._width = 0  # of what makes a row, which may have key columns too
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
@@ -76,6 +86,10 @@ class RowMaker:
         """
         if not self._key:
             return CopiedRows(self._values(changes), changes)
+        whole = self._whole_keys(changes)
+        if whole and len(set(whole)) == len(whole) and NoneType not in set(map(type, map(_VALUE, changes))):
+            # The usual batch: without a tuple for each key beside that of its row.
+            return CopiedRows(map(operator.add, zip(whole, strict=True), self._values(changes)), changes)
         last = dict(zip(self._keys(changes), changes, strict=True))
         written = {key: change for key, change in last.items() if change.value is not None}
         kept = list(written.values())
@@ -85,7 +99,10 @@ class RowMaker:
         )
 
     def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
-        """Return the refusal of the first change that makes no row, with its offset; else the error."""
+        """Return the refusal of the first change that makes no row, with its offset.
+
+        If all make rows, a value of one cannot be sent: a refusal without an offset. An error of another kind is returned as it is.
+        """
         for change in changes:
             try:
                 list(self.rows((change,)).written)
@@ -93,12 +110,23 @@ class RowMaker:
                 return Rejected(
                     f"the row cannot be made: {type(found).__name__}: {found}", offset=change.offset
                 )
+        if isinstance(error, _VALUES_FAULT):
+            return Rejected(f"a value cannot be sent to PostgreSQL: {type(error).__name__}: {error}")
         return error
 
+    def _records_keys(self, changes: Sequence[SinkChange]) -> Sequence[Any]:
+        keys = list(map(_KEY, changes))
+        return keys if self._key_row_of is None else list(map(self._key_row_of, keys))
+
+    def _whole_keys(self, changes: Sequence[SinkChange]) -> Sequence[Any]:
+        """Return the values of the only key column, if they are the keys as they are; otherwise nothing."""
+        if not self._whole_key:
+            return ()
+        keys = self._records_keys(changes)
+        return () if any(issubclass(kind, tuple | dict) for kind in set(map(type, keys))) else keys
+
     def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:
-        keys = [change.key for change in changes]
-        if self._key_row_of is not None:
-            keys = list(map(self._key_row_of, keys))
+        keys = self._records_keys(changes)
         if len(self._key) == 1:
             (make,) = self._key
             return [(make(key),) for key in keys]
@@ -112,7 +140,7 @@ class RowMaker:
         elif self._row_of is not None:
             rows = [self._row_of(change.value) for change in changes]
         else:
-            rows = [change.value for change in changes]
+            rows = list(map(_VALUE, changes))
             if any(kind is not dict for kind in set(map(type, rows))):
                 rows = [each if isinstance(each, dict) else {"value": each} for each in rows]
         if rows and not self.names:

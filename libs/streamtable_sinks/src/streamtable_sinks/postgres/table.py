@@ -48,7 +48,9 @@ class TargetTable:
     # ---- at the start ----------------------------------------------------------------------------------------------
 
     def create(self, session: Session, columns: Sequence[Column]) -> None:
-        """Create the table unless it is there."""
+        """Create the table unless it is there; without the right to create one that is there already."""
+        if self.columns(session):
+            return
         parts = [
             sql.SQL("{} {}{}").format(
                 sql.Identifier(each.name),
@@ -150,8 +152,9 @@ class TargetTable:
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, _listed(names))
         try:
             with session.cursor().copy(statement) as copy:
+                write = copy.write_row
                 for row in rows:
-                    copy.write_row(row)
+                    write(row)
         except psycopg.Error as error:
             found, line = streamtable_error(error, self.name), copied_line(error)
             if isinstance(found, Rejected) and line is not None and 0 <= line < len(of):

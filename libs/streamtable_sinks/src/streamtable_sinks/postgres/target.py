@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import psycopg
 
-from streamtable.errors import ConfigurationError, RetryLater, StreamtableError
+from streamtable.errors import ConfigurationError, Rejected, RetryLater, StreamtableError
 from streamtable_sinks.columns import key_maker, row_maker
 from streamtable_sinks.postgres import positions
 from streamtable_sinks.postgres.errors import streamtable_error
@@ -70,6 +70,7 @@ class Postgres:
         self._timeouts = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
         self._rows = RowMaker(self._key, columns, {})
         self._connected: Session | None = None
+        self._stages_are_old = False  # created by an earlier batch
 
     def open(self, source: SinkSource) -> None:
         if source.is_table and not self._table.key:
@@ -98,6 +99,7 @@ class Postgres:
                 source.value, types, {name for name, kind in types.items() if kind in JSON_TYPES}
             ),
             key_row_of=key_maker(source.key) if self._by_name else None,
+            whole_key=self._by_name and len(self._key) == 1,
         )
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
@@ -107,23 +109,37 @@ class Postgres:
     def write(
         self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
     ) -> None:
+        try:
+            self._write(place, epoch, start, end, changes)
+        except Rejected:
+            if not self._stages_are_old:
+                raise
+            # The temporary tables have the types that the table had when they were created: it may have been altered since.
+            self.close()
+            self._write(place, epoch, start, end, changes)
+        self._stages_are_old = self._stages_are_old or bool(self._table.key and changes)
+
+    def _write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
         with self._session() as session:
             try:
                 with session.transaction():
                     positions.move(session, place, epoch, start, end)
                     if changes:
-                        self._write(session, changes)
+                        rows = self._rows.rows(changes)  # which knows the columns then
+                        self._table.write(session, self._rows.names, rows)
             except (StreamtableError, psycopg.Error):
                 raise
             except Exception as error:
                 raise self._rows.blamed(changes, error) from error
 
-    def _write(self, session: Session, changes: Sequence[SinkChange]) -> None:
-        rows = self._rows.rows(changes)  # which knows the columns then
-        self._table.write(session, self._rows.names, rows)
+    def __repr__(self) -> str:
+        return f"Postgres({self._table.name!r})"
 
     def close(self) -> None:
         connected, self._connected = self._connected, None
+        self._stages_are_old = False
         if connected is not None:
             connected.close()
 
@@ -162,13 +178,16 @@ class Postgres:
             raise
 
     def _new_session(self) -> Session:
-        return psycopg.connect(
-            self._url,
-            autocommit=True,
-            application_name="streamtable-sink",
-            connect_timeout=_CONNECT_S,
-            tcp_user_timeout=_TCP_TIMEOUT_MS,
-        )
+        try:
+            return psycopg.connect(
+                self._url,
+                autocommit=True,
+                application_name="streamtable-sink",
+                connect_timeout=_CONNECT_S,
+                tcp_user_timeout=_TCP_TIMEOUT_MS,
+            )
+        except psycopg.ProgrammingError as error:
+            raise ConfigurationError(f"not the URL of a PostgreSQL: {error}") from error
 
     def _set_timeouts(self, session: Session) -> None:
         for name, seconds in self._timeouts.items():

@@ -48,10 +48,16 @@ function well(fleet) {
   return h("p", { class: "well" }, h("span", { "aria-hidden": "true" }, "✓ "), h("b", {}, "All is well."), ` ${count === 1 ? "One process reports" : `All ${count} processes report`}, and nothing is wrong with ${count === 1 ? "it" : "them"}.`);
 }
 
+// Brokers and groups are checked once a minute; processes report by themselves.
+function checks({ checked, now }) {
+  if (checked === null) return "Brokers and groups have not been checked yet.";
+  return `Brokers and groups were checked ${now - checked < 10_000 ? "just now" : `${span(now - checked)} ago`}, as “streamtable doctor” does.`;
+}
+
 export function showFindings(place, fleet) {
   const entries = foldedFindings(fleet).map((each) => entry(each, fleet.now));
   const [first, rest] = [entries.slice(0, SHOWN), entries.slice(SHOWN)];
-  show(place, h("h2", {}, "What is wrong now", entries.length > 0 && h("span", { class: "small" }, "the same as “streamtable doctor” finds")),
+  show(place, h("h2", {}, "What is wrong now", h("span", { class: "small" }, checks(fleet))),
     entries.length ? h("ul", { class: "findings" }, first) : well(fleet),
     rest.length > 0 && h("details", { "data-key": "rest" }, h("summary", {}, `${rest.length} more`), h("ul", { class: "findings" }, rest)));
 }

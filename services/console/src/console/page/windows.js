@@ -1,9 +1,10 @@
 // Windowed tables as charts: the numbers of all keys, or of those with a prefix, by the start of their windows, as they change.
 
 import { follow, get } from "./api.js";
-import { compact, element, h, number, s, show, time, wide } from "./dom.js";
+import { compact, element, h, number, s, show, shown, time, wide } from "./dom.js";
 
 const [PAGE, ROWS_MAX, BARS_MAX, WIDTH, HEIGHT] = [500, 5000, 60, 720, 180];
+const [TABLES_MAX, CHANGES, CLOSED_MAX, LOOK_AGAIN_MS] = [4, 300, 5, 15_000];
 let stop = null;
 
 function end() {
@@ -13,8 +14,8 @@ function end() {
 
 const tableNames = (fleet) => [...new Set(fleet.instances.flatMap((each) => each.due.map((one) => one.topic)))].filter((name) => !name.endsWith("timers")).sort();
 
-// Each windowed table, before one is chosen: up to when its windows have closed.
-function overview(fleet) {
+// Each windowed table, the one with the most open windows first.
+function summaries(fleet) {
   const found = new Map();
   for (const each of fleet.instances) {
     for (const one of each.due.filter((due) => !due.topic.endsWith("timers"))) {
@@ -25,17 +26,51 @@ function overview(fleet) {
       if (time) sum.watermark = Math.min(sum.watermark, time.watermark);
     }
   }
-  if (!found.size) return h("p", { class: "empty" }, "No process has reported a table of windows yet.");
+  return [...found.values()].sort((one, other) => other.rows - one.rows);
+}
+
+// Before a table is chosen: up to when the windows of each have closed.
+function overview(found) {
+  if (!found.length) return h("p", { class: "empty" }, "No process has reported a table of windows yet.");
   return h("div", wide("Windowed tables"), h("table", {}, h("caption", {}, "Windowed tables, the one with the most open windows first"),
     h("thead", {}, h("tr", {}, ["Table", "Group", "Windows closed up to"].map((text) => h("th", { scope: "col" }, text)), ["Open", "Late records"].map((text) => h("th", { scope: "col", class: "number" }, text)))),
-    h("tbody", {}, [...found.values()].sort((one, other) => other.rows - one.rows).map((each) => h("tr", { "data-key": each.name },
+    h("tbody", {}, found.map((each) => h("tr", { "data-key": each.name },
       h("th", { scope: "row" }, h("a", { href: `#/windows/${encodeURIComponent(each.name)}` }, each.name)), h("td", {}, each.group),
       h("td", {}, Number.isFinite(each.watermark) ? time(each.watermark) : "–"), h("td", { class: "number" }, number(each.rows)), h("td", { class: "number" }, number(each.late)))))));
 }
 
+const bytesOf = (digits) => Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+const digitsOf = ({ type, value }) => (type === "hex" ? value : [...new TextEncoder().encode(String(value))].map((each) => each.toString(16).padStart(2, "0")).join(""));
+
 // The last 8 bytes of a windowed key are the start of its window, as Kafka Streams writes them.
 function startOf(row) {
   return row.id.length < 16 ? null : Number(BigInt.asIntN(64, BigInt(`0x${row.id.slice(-16)}`)));
+}
+
+function keyOf(row) {
+  const digits = row.id.slice(0, -16);
+  try { return new TextDecoder("utf-8", { fatal: true }).decode(bytesOf(digits)); } catch { return digits; }
+}
+
+// The rows of the windows that closed last, from the latest changes. Only starts are written: a window ends where another begins, at the latest.
+function closedRows(table, records) {
+  const newest = new Map();
+  for (const { key, value } of records.filter((each) => each.key.type === "hex" || each.key.type === "text")) {
+    const id = digitsOf(key);
+    if (!newest.has(id)) newest.set(id, { id, value, table });
+  }
+  const rows = [...newest.values()].map((row) => ({ ...row, start: startOf(row) })).filter((row) => row.start !== null && row.value.type !== "null");
+  const last = Math.max(...rows.map((row) => row.start).filter((start) => start <= table.watermark));
+  return rows.filter((row) => row.start < last).sort((one, other) => other.start - one.start).slice(0, CLOSED_MAX);
+}
+
+function closedTable(rows) {
+  return h("div", wide("The windows that closed last"), h("table", {}, h("caption", {}, "The windows that closed last"),
+    h("thead", {}, h("tr", {}, ["Table", "Window begins", "Key", "Value"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, rows.map((row) => h("tr", { "data-key": `${row.table.name} ${row.id}` },
+      h("th", { scope: "row" }, h("a", { href: `#/windows/${encodeURIComponent(row.table.name)}` }, row.table.name)),
+      h("td", {}, time(row.start)), h("td", {}, h("code", {}, keyOf(row))), h("td", {}, shown(row.value)))))),
+  h("p", { class: "small" }, "They are among the latest changes of each table. A window counts as closed once event time has reached a later one; records within its grace may still change it."));
 }
 
 function sums(rows) {
@@ -66,6 +101,7 @@ export const windows = {
     end();
     this.name = name;
     this.names = null;
+    this.looked = -Infinity;
     [this.rows, this.more, this.waiting] = [new Map(), false, null];
     place.replaceChildren(
       h("form", { class: "card form", onsubmit: (event) => { event.preventDefault(); this.look(); } },
@@ -74,19 +110,29 @@ export const windows = {
         h("div", { class: "field" }, h("label", { for: "of-key" }, "Key begins with"), h("input", { id: "of-key", type: "search", maxlength: 200, autocomplete: "off", placeholder: "all keys" })),
         h("button", { type: "submit", class: "main" }, "Search")),
       h("p", { id: "windows-said", role: "status", class: "small" }, name ? "" : "Choose a windowed table to see its latest windows as a chart."),
-      ...(name ? [] : [h("div", { id: "windowed-tables" })]),
+      ...(name ? [] : [h("div", { id: "closed-windows" }), h("div", { id: "windowed-tables" })]),
       h("div", { id: "windows" }));
     if (name) this.look();
   },
   onFleet(fleet) {
     const names = tableNames(fleet);
-    if (!this.name) show(element("windowed-tables"), overview(fleet));
+    if (!this.name) this.summarize(summaries(fleet), fleet.now);
     if (JSON.stringify(names) === JSON.stringify(this.names)) return;
     this.names = names;
     element("windowed").replaceChildren(...[...(names.includes(this.name) ? [] : [this.name || ""]), ...names].map((each) =>
       h("option", { value: each, selected: each === this.name }, each || "Choose one")));
   },
   end,
+  async summarize(found, now) {
+    show(element("windowed-tables"), overview(found));
+    if (now - this.looked < LOOK_AGAIN_MS) return;
+    this.looked = now;
+    const looks = found.filter((each) => Number.isFinite(each.watermark)).slice(0, TABLES_MAX).map(async (each) => {
+      try { return closedRows(each, (await get(`api/topics/${encodeURIComponent(each.name)}/records?limit=${CHANGES}`)).records); } catch (error) { this.say(`${each.name}: ${error.message}`, true); return []; }
+    });
+    const rows = (await Promise.all(looks)).flat();
+    if (!this.name && element("closed-windows")) show(element("closed-windows"), rows.length > 0 && closedTable(rows));
+  },
   // Changes are followed first and the rows asked for then, so that none is missed in between; nor after a lost connection.
   look() {
     if (!this.name) return;

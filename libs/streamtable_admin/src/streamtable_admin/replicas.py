@@ -7,7 +7,7 @@ from streamtable.base.ports import TopicDescription
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning
-from streamtable_cli.output import count
+from streamtable_admin.text import count
 
 OWN = ("table", "retry", "dead-letters", "loop", "visits")
 """The suffixes of the names of a group's own topics."""

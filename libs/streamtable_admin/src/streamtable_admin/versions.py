@@ -15,7 +15,7 @@ API_VERSIONS = 18
 CONSUMER_GROUP_HEARTBEAT = 68
 _VERSION = 3  # the first version whose response has features
 _ANSWER_BYTES_MAX = 1 << 20
-_CLIENT = b"streamtable-cli"
+_CLIENT = b"streamtable-admin"
 _FINALIZED_FEATURES = 2  # a tag
 _VARINT_BITS_MAX = 35  # five bytes
 

@@ -10,7 +10,7 @@ import pytest
 
 from localkafka.broker import Broker
 from streamtable.errors import RetryLater
-from streamtable_cli.versions import ask, parse
+from streamtable_admin.versions import ask, parse
 
 # Correlation 1, no error; one request (68, versions 0 to 1); no throttling; tag 2: feature group.version, levels 1 to 1,
 # preceded by an unknown tag 0 of two bytes.
