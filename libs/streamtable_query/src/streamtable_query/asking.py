@@ -92,9 +92,7 @@ class TableQueries(Closing, Generic[K, V]):
         answered = bool if metrics is None else metrics.answered.labels(table.name).inc
         self._channels = Channels(credentials, metadata or {}, answered)
         self._topic_id, self._partitions, self._counted_at = "", 0, float("-inf")
-        self._shown: dict[
-            int, int
-        ] = {}  # by partition: the offset below which every answer must hold everything
+        self._shown: dict[int, int] = {}  # by partition: every answer must hold all below this offset
         self._suspected_at = float("-inf")  # when a copy had to answer in place of the owner
 
     def close(self) -> None:

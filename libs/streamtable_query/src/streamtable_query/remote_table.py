@@ -47,8 +47,8 @@ class RemoteTable(Closing, Generic[K, V]):
         with RemoteTable(Query(kafka, ORDERS, ORDERS.table)) as orders:
             orders.answer("alice")
 
-    It is ready once each partition has had a process to ask, and a member of a shared view has had its share. From then on each call says by itself what it cannot answer: a
-    service that left its load balancer whenever one partition moves would answer for none of the others.
+    It is ready once each partition has had a process to ask, and a member of a shared view has had its share. From then on each call
+    says by itself what it cannot answer: a service that left its load balancer whenever one partition moves would answer for none of the others.
 
     Changes cannot be followed: `watch` is refused.
 

@@ -102,8 +102,8 @@ def shards(
             "--over shards needs CLICK_COUNT_QUERY_ADDRESS: host:port where the other services reach this one at its "
             "STREAMTABLE_GRPC_ADDRESS"
         )
-    app, metrics = serving.local(runtime, name), QueryMetrics.register(runtime.registry)
-    with ExitStack() as opened:
+    metrics = QueryMetrics.register(runtime.registry)
+    with serving.local(runtime, name) as app, ExitStack() as opened:
         views = [
             opened.enter_context(
                 SharedView(
