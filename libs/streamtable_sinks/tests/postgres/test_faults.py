@@ -4,6 +4,7 @@ The log is the Tester's, the database is real. The oracle is an append table wit
 log, in their order.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from psycopg import sql
 
 from localstores.postgres import PostgresServer
 from localstores.proxy import Delay, Drop, Fault, Proxy, TruncatedResponse
-from streamtable import Long, Stream, String
+from streamtable import Long, Stream, String, Table
 from streamtable.errors import Migrated
 from streamtable_sinks import Sink, SinkPartition, SinkSource
 from streamtable_sinks.mark import PositionMark, Unknown
@@ -124,6 +125,33 @@ def test_a_server_that_is_aborted_between_batches_has_each_row_once(own_server: 
 
     written_by(sink(own_server.url), abort)
     assert values(own_server.url) == EXPECTED
+
+
+STEPS = ("batch-processed", "rows-written", "begun", "offsets-sent", "committed")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_merged_table_has_the_rows_of_a_view_after_a_crash_at_any_step(step: str, database: str) -> None:
+    counts: Table[str, int] = Table("counts", String(), Long())
+    changes: Stream[str, int] = Stream(counts.name, counts.key, counts.value)
+    out = Sink("out", counts, Postgres(database, "counts", key=("id",), create=True), max_wait=0.0)
+    chance = random.Random(1)
+    with Tester() as tester:
+        tester.run(out, partitions=2)
+        for number in range(6):
+            if number % 2:
+                tester.crash(out, step)
+            keys = [chance.choice("abcdef") for _ in range(9)]
+            tester.emit_many(changes, [(key, chance.choice((None, number))) for key in keys])
+            tester.start(out)
+            tester.advance(2)
+        tester.advance(60)
+        view = tester.view(counts)
+        expected = {key: count for key in "abcdef" if (count := view.get(key)) is not None}
+        tester.stop(out)
+    with psycopg.connect(database) as session:
+        assert dict(session.execute("SELECT id, value FROM counts").fetchall()) == expected
+    assert 0 < len(expected) < 6
 
 
 PLACE = SinkPartition("out", "events", "id", 0)
