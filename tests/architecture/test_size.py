@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 1_973,  # aim 1,500
-    "libs/exactjson": 470,
+    "libs/exactjson": 534,
     "libs/streamtable_codecs": 1_291,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 4_122,  # aim 3,500
