@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
+from exactjson.names import masked, one_way
 from exactjson.refining import refine
 from exactjson.schemas import bare, closed, unknown_field
 
@@ -66,7 +67,9 @@ def checked(kind: Any, *, strict: bool = False, sort_keys: bool = False) -> Chec
     title = _title_of(kind)
     try:
         made = (
-            _by_pydantic(kind, title) if _has_models(kind) else _by_msgspec(kind, title, sort_keys=sort_keys)
+            _by_pydantic(kind, title, strict=strict)
+            if _has_models(kind)
+            else _by_msgspec(kind, title, sort_keys=sort_keys)
         )
     except Exception as error:
         message = str(error).partition("\n")[0]
@@ -114,7 +117,7 @@ def _by_msgspec(kind: Any, title: str, *, sort_keys: bool) -> Checked[Any]:
     )
 
 
-def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
+def _by_pydantic(kind: Any, title: str, *, strict: bool) -> Checked[Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - only for those who use its models
     from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - the same
 
@@ -129,7 +132,10 @@ def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
             )
 
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    _refuse_one_way_names(kind, set())
+    for wrong in one_way(adapter.core_schema, strict=strict):
+        raise Unsuitable(wrong)
+    if masked(adapter.core_schema):
+        raise Unsuitable("a secret is written as asterisks: give its field a `field_serializer`")
     return Checked(
         title,
         adapter.validate_json,
@@ -138,26 +144,6 @@ def _by_pydantic(kind: Any, title: str) -> Checked[Any]:
         bare(adapter.json_schema(schema_generator=WithKeys)),
         adapter.json_schema(),
     )
-
-
-def _refuse_one_way_names(kind: Any, seen: set[int]) -> None:
-    """Refuse models with a field that is written by a name by which it is not read: it would come back as its default."""
-    fields = getattr(kind, "__pydantic_fields__", {}) if id(kind) not in seen else {}
-    seen.add(id(kind))  # what types are made of may have no hash
-    for name, field in fields.items():
-        config = getattr(kind, "model_config", {})
-        by_name = config.get("populate_by_name") or config.get("validate_by_name")
-        alias = field.validation_alias
-        read = [*getattr(alias, "choices", [name if alias is None else alias]), *([name] if by_name else [])]
-        written = field.serialization_alias or name
-        if not field.exclude and written not in read:
-            names = "', '".join(map(str, read))
-            raise Unsuitable(
-                f"{kind.__name__}.{name} is read as '{names}' and written as '{written}': give it `alias`, which is both"
-            )
-        _refuse_one_way_names(field.annotation, seen)
-    for part in get_args(kind):
-        _refuse_one_way_names(part, seen)
 
 
 def _has_models(kind: Any) -> bool:
