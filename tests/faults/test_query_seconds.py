@@ -74,6 +74,6 @@ def test_a_remote_query_takes_at_most_half_again_as_long_as_an_empty_call(
             bench.close()
             topics.delete_all()
     middle = sorted(ratios)[ROUNDS // 2]
-    report = f"a query's 99th percentile is {middle:.2f} times that of an empty call ({', '.join(f'{each:.2f}' for each in ratios)})"
+    report = f"a query's 99th percentile is {middle:.2f} times an empty call's ({', '.join(f'{each:.2f}' for each in ratios)})"
     assert middle <= 1.5, report
     return report
