@@ -14,9 +14,9 @@ from streamtable.handlers.state_table import StateRows
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 1_973,  # aim 1,500
-    "libs/exactjson": 470,
-    "libs/streamtable_codecs": 1_291,
+    "libs/streamtable_admin": 2_378,  # aim 1,500
+    "libs/exactjson": 534,
+    "libs/streamtable_codecs": 1_433,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 3_760,  # aim 3,200
     "libs/streamtable_query": 1_386,
@@ -29,7 +29,7 @@ PACKAGE_LINES_MAX = {
     "services/click_count": 491,  # aim 300; 114 of them are processes that answer, and the services that ask them
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 1_526,  # aim 600
-    "services/console": 1_926,  # aim 1,700
+    "services/console": 1_927,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70

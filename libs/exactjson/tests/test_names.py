@@ -1,4 +1,4 @@
-"""Fields of pydantic's models either come back from what is written, or their type is refused with the remedy."""
+"""Fields of pydantic's models either come back from the written form, or their type is refused with the remedy."""
 
 import dataclasses
 from typing import Annotated, Any, Literal, NotRequired

@@ -47,7 +47,10 @@ GROUP = Group(
         (b"\x00", "hex 00"),
         (b"\x1b[31mreds", "hex 1b5b33316d72656473"),
         (b"\xff\xfe", "hex fffe"),
-        (b"\x00\x00\x00\x00\x07\x02x", "hex 00000000070278 (perhaps Confluent's framing, schema id 7)"),
+        (
+            b"\x00\x00\x00\x00\x07\x02x",
+            "hex 00000000070278 (perhaps Confluent's framing, schema id 7; set SCHEMA_REGISTRY_URL to decode it)",
+        ),
     ],
 )
 def test_without_a_schema_bytes_are_guessed_so_that_no_two_look_alike(data: bytes | None, shown: str) -> None:

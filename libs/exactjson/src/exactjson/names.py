@@ -8,7 +8,7 @@ _NO_TYPES: Final = frozenset({"metadata", "default", "serialization", "cls", "co
 
 
 def one_way(schema: Any, *, strict: bool = False, config: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Yield each field that would not come back from what is written, with the reason and the remedy.
+    """Yield each field that would not come back from the written form, with the reason and the remedy.
 
     Args:
         schema: A core schema, or a part of one.

@@ -1,15 +1,19 @@
 """Decodes keys, values and headers for people: with a schema or codec where one is known, else by their bytes.
 
+Other packages add decoders for bytes without a known codec by entry points of the group `streamtable.decoders`: each a function that
+returns an `AddedDecoder`, or None if its settings are not given.
+
 Bytes without a schema are text if they are printable UTF-8, a `long` if there are eight of them, and hexadecimal digits
 otherwise. Bytes that a codec refuses are shown as hexadecimal digits, with the reason.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from streamtable import Avro, Bytes, Group, Stream, String, Table
 from streamtable.base.deadletter import ORIGIN_TOPIC
@@ -29,6 +33,9 @@ _CONFLUENT_BYTES = 5
 
 Schemas = Mapping[bytes, Avro[Any]]
 """Codecs by the fingerprint of their schema."""
+Part = Literal["key", "value"]
+AddedDecoder = Callable[[bytes, Headers, Part], tuple[str, Any] | None]
+"""Returns the kind and the value of bytes; None for bytes in another format. Raises `StreamtableError` if they cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,8 @@ def guess(data: bytes | None) -> DecodedValue:
         return DecodedValue("long", int.from_bytes(data, "big", signed=True))
     problem = ""
     if len(data) > _CONFLUENT_BYTES and data[0] == 0:
-        problem = f"perhaps Confluent's framing, schema id {int.from_bytes(data[1:5], 'big')}"
+        number = int.from_bytes(data[1:5], "big")
+        problem = f"perhaps Confluent's framing, schema id {number}; set SCHEMA_REGISTRY_URL to decode it"
     return DecodedValue("hex", data.hex(), problem)
 
 
@@ -115,16 +123,19 @@ class Decoder:
         keys: The codec of the keys, by topic.
         values: The codec of the values, by topic.
         partitioners: The partitioner of the keys, by topic, where it is known.
+        added: The decoders that other packages add.
     """
 
     schemas: Schemas = field(default_factory=dict)
     keys: Mapping[str, Codec[Any]] = field(default_factory=dict)
     values: Mapping[str, Codec[Any]] = field(default_factory=dict)
     partitioners: Mapping[str, Partitioner] = field(default_factory=dict)
+    added: Sequence[AddedDecoder] = ()
 
     def key(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Decode a key of a topic; a dead letter's key as a key of the topic it comes from."""
-        return self._decoded(self.keys.get(_origin(headers) or topic) or self.keys.get(topic), data)
+        codec = self.keys.get(_origin(headers) or topic) or self.keys.get(topic)
+        return self._decoded(codec, data, headers, "key")
 
     def value(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Decode a value of a topic; a dead letter's value as a value of the topic it comes from."""
@@ -133,7 +144,7 @@ class Decoder:
         prefix = (
             dict(reversed(headers)).get(named) if named else None
         )  # the schema's id, if it is not in front
-        return self._decoded(codec, prefix + data if prefix and data is not None else data)
+        return self._decoded(codec, prefix + data if prefix and data is not None else data, headers, "value")
 
     def names_schema(self, data: bytes) -> bool:
         """Return whether bytes are in Avro's single-object encoding, with a known schema that can decode them."""
@@ -146,7 +157,9 @@ class Decoder:
             return False
         return True
 
-    def _decoded(self, codec: Codec[Any] | None, data: bytes | None) -> DecodedValue:
+    def _decoded(
+        self, codec: Codec[Any] | None, data: bytes | None, headers: Headers, part: Part
+    ) -> DecodedValue:
         if data is None:
             return DecodedValue("null", None)
         if codec is None and data.startswith(_SINGLE_OBJECT):
@@ -155,9 +168,10 @@ class Decoder:
             if codec is None:
                 problem = f"Avro with an unknown schema, fingerprint {fingerprint[::-1].hex()}"
                 return DecodedValue("hex", data.hex(), problem)
-        if codec is None:
-            return guess(data)
         try:
+            if codec is None:
+                found = next(filter(None, (each(data, headers, part) for each in self.added)), None)
+                return guess(data) if found is None else DecodedValue(found[0], _plain(found[1]))
             value = codec.decode(data)
             return DecodedValue(
                 _kind(codec), _plain(codec.plain(value) if isinstance(codec, ShownValues) else value)
@@ -184,7 +198,13 @@ def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
         for topic in topics:
             keys[topic.name], values[topic.name] = topic.key, topic.value
             partitioners[topic.name] = topic.partitioner
-    return Decoder(schemas, keys, values, partitioners)
+    return Decoder(schemas, keys, values, partitioners, added_decoders())
+
+
+def added_decoders() -> Sequence[AddedDecoder]:
+    """Return the decoders that installed packages add. Raises `ConfigurationError` for settings that cannot be used."""
+    made = [each.load()() for each in sorted(entry_points(group="streamtable.decoders"))]
+    return [each for each in made if each is not None]
 
 
 def headers_document(headers: Headers) -> Sequence[dict[str, Any]]:

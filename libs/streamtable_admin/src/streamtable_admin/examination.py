@@ -19,7 +19,7 @@ _LETTERS = "-dead-letters"
 
 
 def reached_brokers(cluster: Cluster) -> tuple[list[BrokerAddress], list[Finding]]:
-    """Return the brokers, none if none can be reached, and what was found on the way."""
+    """Return the brokers, none if none can be reached, and the findings on the way."""
     servers = cluster.kafka.bootstrap_servers
     try:
         brokers = cluster.admin.brokers()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from contracts.schema import RecordSchema
 from streamtable.base.types import Headers
-from streamtable_admin.decode import Decoder, Schemas, guess, known_schemas
+from streamtable_admin.decode import Decoder, Part, Schemas, added_decoders, guess, known_schemas
 from streamtable_admin.records import TopicRecord
 
 CHARACTERS_MAX: Final = 4000
@@ -33,9 +33,9 @@ class PageDecoder:
     """
 
     def __init__(self, schemas: Schemas) -> None:
-        self._decoder = Decoder(schemas)
+        self._decoder = Decoder(schemas, added=added_decoders())
 
-    def show(self, data: bytes | None) -> dict[str, Any]:
+    def show(self, data: bytes | None, headers: Headers = (), part: Part = "value") -> dict[str, Any]:
         """Return `type` (null, text, long, hex, or a schema's name), `value`, and `problem` if a schema did not fit.
 
         A value of more than 4,000 characters is cut, and `cut` is the number of its bytes. One of more than 64 KiB is not
@@ -43,7 +43,8 @@ class PageDecoder:
         """
         if data is not None and len(data) > DECODED_BYTES_MAX:
             return self._beginning(data)
-        decoded = self._decoder.value("", data)
+        decode = self._decoder.key if part == "key" else self._decoder.value
+        decoded = decode("", data, headers)
         document = {
             **decoded.document(),
             "type": decoded.kind.rpartition(".")[2],
@@ -72,8 +73,8 @@ class PageDecoder:
             "partition": record.place.partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": self.show(record.key),
-            "value": self.show(record.value),
+            "key": self.show(record.key, record.headers, "key"),
+            "value": self.show(record.value, record.headers),
             "headers": self.headers(record.headers),
         }
 

@@ -82,7 +82,7 @@ class Tables:
 
     def row(self, key: bytes, value: bytes | None) -> dict[str, Any]:
         shown = None if value is None else self._decoder.show(value)
-        return {"id": key.hex(), "key": self._decoder.show(key), "value": shown}
+        return {"id": key.hex(), "key": self._decoder.show(key, part="key"), "value": shown}
 
     def whole(self, name: str) -> View[bytes, bytes]:
         """Return the copy of a table once it is loaded. Raises like `rows`."""

@@ -1,0 +1,198 @@
+"""Records of topics whose program is not at hand, read by the schema that they name in a registry.
+
+The console and the command line load `from_environment` as an entry point of the group `streamtable.decoders`.
+"""
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError, Message
+
+from exactavro import Malformed, Schema, Unusable, decode, make_reader
+from streamtable.base.types import Headers
+from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
+from streamtable_codecs.access import Basic, Bearer, Tls
+from streamtable_codecs.framing import Confluent
+from streamtable_codecs.messages import messages_in
+from streamtable_codecs.registry import HttpRegistry, Registry
+from streamtable_codecs.schemas import Registered
+
+Read = Callable[[bytes], tuple[str, Any]]
+"""Returns the name of a body's schema, and its value as JSON can express it. Raises `DeserializationError`."""
+
+AWAY_SECONDS = 10.0
+"""After a request without an answer the registry is not asked for so long: a page shows hundreds of records."""
+_LONG_BYTES = 8
+_VARIABLE = "SCHEMA_REGISTRY_"
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> "RegisteredRecords | None":
+    """Return the decoder of the registry at `SCHEMA_REGISTRY_URL`; None without one.
+
+    `SCHEMA_REGISTRY_USER` and `..._PASSWORD`, or `..._TOKEN`, are its login, and `..._CA_FILE` its certificate authorities.
+
+    Raises:
+        ConfigurationError: The URL or a file cannot be used, or there are a user and a token.
+    """
+    given = {
+        name: environment.get(_VARIABLE + name, "")
+        for name in ("URL", "USER", "PASSWORD", "TOKEN", "CA_FILE")
+    }
+    if not given["URL"]:
+        return None
+    if given["USER"] and given["TOKEN"]:
+        raise ConfigurationError(f"{_VARIABLE}USER and {_VARIABLE}TOKEN: give one of them")
+    auth = Basic(given["USER"], given["PASSWORD"]) if given["USER"] else None
+    tls = Tls(ca=given["CA_FILE"]) if given["CA_FILE"] else None
+    registry = HttpRegistry(
+        given["URL"],
+        auth=Bearer(given["TOKEN"]) if given["TOKEN"] else auth,
+        tls=tls,
+        timeout=1.0,
+        attempts=1,
+    )
+    return RegisteredRecords(registry)
+
+
+class RegisteredRecords:
+    """Decodes keys and values in Confluent's wire format: with a schema's id or GUID in front, or in a header.
+
+    Args:
+        registry: The registry.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._framing = Confluent(registry)
+        self._clock = clock
+        self._readers: dict[bytes, Read] = {}
+        self._away_until = 0.0
+
+    def __call__(
+        self, data: bytes, headers: Headers, part: Literal["key", "value"]
+    ) -> tuple[str, Any] | None:
+        """Return the name of the schema, and the value as JSON can express it; None for bytes in another format.
+
+        Raises:
+            DeserializationError: The registry does not know the schema, or the bytes do not fit it.
+            RetryLater: The registry does not answer.
+        """
+        prefix = dict(reversed(headers)).get(f"__{part}_schema_id")
+        if prefix:  # and the place of a message in its file
+            size = self._framing.size_of(prefix)
+            return self._reader(prefix[:size])(prefix[size:] + data)
+        size = self._framing.size_of(data)
+        if len(data) <= size or not self._framing.fits(data[:size]):
+            return None
+        try:
+            return self._reader(data[:size])(data[size:])
+        except DeserializationError:
+            if len(data) == _LONG_BYTES:
+                return None  # a number, which begins with zeros too
+            raise
+
+    def _reader(self, prefix: bytes) -> Read:
+        read = self._readers.get(prefix)
+        if read is not None:
+            return read
+        if self._clock() < self._away_until:
+            raise RetryLater("the schema registry did not answer a moment ago")
+        try:
+            found = self._framing.registry.schema(self._framing.unpack(prefix))
+        except RetryLater:
+            self._away_until = self._clock() + AWAY_SECONDS
+            raise
+        read = self._readers[prefix] = self._made(found)
+        return read
+
+    def _made(self, found: Registered) -> Read:
+        match found.kind:
+            case "AVRO":
+                return _avro(found)
+            case "PROTOBUF":
+                return _protobuf(found, self._framing)
+            case "JSON":
+                return _json
+        raise DeserializationError(f"a schema of type {found.kind[:100]}")
+
+
+def _avro(found: Registered) -> Read:
+    try:
+        schema = Schema.load(found.text, found.references)
+        reader = make_reader(schema, schema)
+    except Unusable as error:
+        raise DeserializationError(str(error)) from error
+
+    def read(data: bytes) -> tuple[str, Any]:
+        try:
+            return schema.name, decode(reader, data, 0)
+        except Malformed as error:
+            raise DeserializationError(f"{schema.name}: {error}") from error
+
+    return read
+
+
+def _json(data: bytes) -> tuple[str, Any]:
+    try:
+        return "json", json.loads(data)
+    except ValueError as error:
+        raise DeserializationError(f"not JSON: {error}") from error
+
+
+def _protobuf(found: Registered, framing: Confluent) -> Read:
+    """Messages by the descriptors of the registry: of a source without a descriptor only a compiler could make classes."""
+    try:
+        files = [_file(text, name) for name, text in (*found.references.items(), ("", found.text))]
+    except (ValueError, DecodeError) as error:
+        raise DeserializationError(
+            "the registry has only the source of this Protobuf schema: show it with the program's --graph"
+        ) from error
+    package, messages = messages_in(found.text)
+    pool = _pool_of(files)
+    classes: dict[str, type[Message]] = {}
+
+    def read(data: bytes) -> tuple[str, Any]:
+        end = framing.places.end(data, 0)
+        try:
+            name = framing.places.name(data[:end], package, messages)
+            if name not in classes:
+                classes[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+            value = classes[name].FromString(data[end:])
+        except (DecodeError, LookupError) as error:
+            raise DeserializationError(f"not a message of its schema: {error}") from error
+        return name, json_format.MessageToDict(value, preserving_proto_field_name=True)
+
+    return read
+
+
+def _file(text: str, name: str) -> FileDescriptorProto:
+    file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    file.name = name or file.name  # a registry may call each "default"; others import it by this name
+    return file
+
+
+def _pool_of(files: list[FileDescriptorProto]) -> descriptor_pool.DescriptorPool:
+    """Return a pool of its own: other versions of these files may be those of the process."""
+    pool, waiting = descriptor_pool.DescriptorPool(), {each.name: each for each in files}
+
+    def add(name: str) -> None:
+        file = waiting.pop(name, None)
+        if file is None:
+            if name.startswith("google/protobuf/"):
+                known = descriptor_pool.Default().FindFileByName(name)
+                file = FileDescriptorProto.FromString(known.serialized_pb)
+            else:
+                return
+        for each in file.dependency:
+            add(each)
+        pool.Add(file)
+
+    for each in list(waiting):
+        add(each)
+    return pool

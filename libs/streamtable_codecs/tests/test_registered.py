@@ -1,0 +1,121 @@
+"""Records of confluent-kafka are shown by the schemas that they name, without the program that reads them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from libs.streamtable_codecs.tests.messages import shop
+from libs.streamtable_codecs.tests.stand_in import StandIn, serving
+
+from console.decode import PageDecoder
+from streamtable.errors import ConfigurationError
+from streamtable_admin.decode import Decoder, added_decoders, known_schemas
+from streamtable_cli.decoding import decoder_of
+from streamtable_codecs import HttpRegistry
+from streamtable_codecs.registered import AWAY_SECONDS, RegisteredRecords, from_environment
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [{"name": "id", "type": "string"}, {"name": "blob", "type": "bytes"}],
+}
+SCHEMA = {"title": "Order", "type": "object", "properties": {"id": {"type": "string"}}}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with serving() as server:
+        monkeypatch.setenv("SCHEMA_REGISTRY_URL", server.url)
+        yield server
+
+
+def serializer(kind: str, client: SchemaRegistryClient, **more: Any) -> tuple[Any, Any, tuple[str, Any]]:
+    """Return a serializer, a value for it, and how it is to be shown."""
+    if kind == "avro":
+        shown = {"id": "o-1", "blob": "00ff"}
+        made = AvroSerializer(client, json.dumps(AVRO), conf=more or None)
+        return made, {"id": "o-1", "blob": b"\x00\xff"}, ("shop.Order", shown)
+    if kind == "json":
+        made = JSONSerializer(json.dumps(SCHEMA), client, conf=more or None)
+        return made, {"id": "o-1"}, ("json", {"id": "o-1"})
+    message = shop("Order")(id="o-1")
+    made = ProtobufSerializer(shop("Order"), client, conf={**more, "use.deprecated.format": False})
+    return made, message, ("shop.Order", {"id": "o-1"})
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+@pytest.mark.parametrize("where", ["in front", "in a header"])
+@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
+def test_the_console_and_the_command_line_show_what_confluent_kafka_has_written(
+    server: StandIn, kind: str, where: str, part: str
+) -> None:
+    more = {"schema.id.serializer": header_schema_id_serializer} if where == "in a header" else {}
+    with SchemaRegistryClient({"url": server.url}) as client:
+        serialize, value, (name, shown) = serializer(kind, client, **more)
+        headers: list[Any] = []
+        data = serialize(value, SerializationContext("orders", MessageField(part), headers))
+    assert bool(headers) == (where == "in a header")
+    decoder = decoder_of()
+    found = (decoder.key if part == "key" else decoder.value)("orders", data, headers)
+    assert (found.kind, found.value, found.problem) == (name, shown, "")
+    page = PageDecoder(known_schemas()).show(data, headers, "key" if part == "key" else "value")
+    assert (page["type"], page["value"]) == (name.rpartition(".")[2], shown)
+
+
+def test_other_bytes_are_shown_as_before(server: StandIn) -> None:
+    decoder = decoder_of()
+    assert decoder.value("t", b"alice").kind == "text"
+    assert server.requests == []
+    for number in (42, 1_790_000_000_000):
+        assert decoder.value("t", number.to_bytes(8, "big")).value == number
+
+
+def test_a_schema_that_the_registry_does_not_know_is_named(server: StandIn) -> None:
+    found = decoder_of().value("t", b"\x00\x00\x00\x00\x07body")
+    assert (found.kind, found.value) == ("hex", "0000000007626f6479")
+    assert "schema id 7: the registry does not know it" in found.problem
+    assert len(server.requests) == 1
+
+
+def test_a_registry_that_does_not_answer_is_asked_again_after_a_while(server: StandIn) -> None:
+    now = [0.0]
+    registry = HttpRegistry(server.url, attempts=1)
+    decoder = Decoder(added=(RegisteredRecords(registry, lambda: now[0]),))
+    server.away = True
+    data = b"\x00\x00\x00\x00\x01body"
+    problems = [decoder.value("t", data).problem for _ in range(3)]
+    assert len(server.requests) == 1
+    assert all(problems)
+    now[0] = AWAY_SECONDS
+    assert decoder.value("t", data).problem
+    assert len(server.requests) == 2
+    registry.close()
+
+
+def test_a_source_of_protobuf_without_a_descriptor_says_what_shows_it(server: StandIn) -> None:
+    server.schemas.append({"schemaType": "PROTOBUF", "schema": 'syntax = "proto3"; message A {}'})
+    found = decoder_of().value("t", b"\x00\x00\x00\x00\x01\x00")
+    assert found.kind == "hex"
+    assert "--graph" in found.problem
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    assert from_environment({}) is None
+    both = {
+        "SCHEMA_REGISTRY_URL": "http://r",
+        "SCHEMA_REGISTRY_USER": "u",
+        "SCHEMA_REGISTRY_TOKEN": "t",
+    }
+    with pytest.raises(ConfigurationError, match="give one of them"):
+        from_environment(both)
+
+
+def test_nothing_is_added_without_a_registry() -> None:
+    assert added_decoders() == []
