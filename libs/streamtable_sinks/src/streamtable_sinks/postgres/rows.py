@@ -88,7 +88,7 @@ class RowMaker:
             return CopiedRows(self._values(changes), changes)
         whole = self._whole_keys(changes)
         if whole and len(set(whole)) == len(whole) and NoneType not in set(map(type, map(_VALUE, changes))):
-            # The usual batch: without a tuple for each key beside that of its row.
+            # The usual batch: no tuple is kept for a key beside its row.
             return CopiedRows(map(operator.add, zip(whole, strict=True), self._values(changes)), changes)
         last = dict(zip(self._keys(changes), changes, strict=True))
         written = {key: change for key, change in last.items() if change.value is not None}
