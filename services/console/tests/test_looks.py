@@ -94,7 +94,7 @@ def test_each_page_is_accessible_and_no_wider_than_the_screen_in_each_state(
         )
         browser.open("about:blank")
         browser.open(f"{site.url}/#/{part}")
-        browser.until_text("live", selector="#connection")
+        browser.until_text("live, ", selector="#connection")  # the fleet is shown
         browser.until(lambda: browser.run(READY), seconds=20)
         if PICTURES:
             name = f"{fleet}-{part.replace('/', '-')}-{screen}-{colours}.png"
