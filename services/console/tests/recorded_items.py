@@ -1,4 +1,4 @@
-"""What a recorded console answers about single items: a table, a topic, the dead letters of a group, and runs."""
+"""The answers of a recorded console about single items: a table, a topic, the dead letters of a group, and runs."""
 
 import struct
 from typing import Any, Final
