@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any, Final
 
+from services.console.tests.recorded_items import BEGIN, EMPTY, FILLED
 from services.console.tests.world import status_with
 
 from console.findings import Examiner
@@ -18,7 +19,6 @@ from console.web import PAGE
 from contracts.records import ProcessStatus
 from streamtable_admin.findings import Finding
 
-BEGIN: Final = 1_790_000_000_000
 STEP_MS: Final = 5_000
 
 
@@ -254,6 +254,8 @@ class Recording:
         self._topics = {
             name: Topic(12, 1000 * (1 + number % 40), 12.5) for number, name in enumerate(sorted(names))
         }
+        if members:
+            self._topics["streamtable-runs"] = Topic(1, 3, 0.0)
         while len(self._topics) < 500 and len(members) >= 200:
             self._topics[f"unused-{len(self._topics)}"] = Topic(12, 0, 0.0)
         for _ in range(steps):
@@ -288,9 +290,7 @@ class Recording:
                 return {"lags": self._history.lags()}
             case "/api/measures":
                 return {"groups": self._history.measures()}
-            case "/api/runs":
-                return {"runs": []}
-        return None
+        return (FILLED if self.members else EMPTY).get(path)
 
 
 class Pages:
@@ -335,8 +335,8 @@ def pages() -> Iterator[Pages]:
             return
 
         def do_GET(self) -> None:
-            if self.path == "/api/events":
-                self._follow()
+            if self.path.partition("?")[0].endswith("/events"):
+                self._follow(fleet=self.path == "/api/events")
                 return
             answer = found.answer(self.path)
             self.send_response(404 if answer is None else 200)
@@ -346,7 +346,7 @@ def pages() -> Iterator[Pages]:
             self.end_headers()
             self.wfile.write(body)
 
-        def _follow(self) -> None:
+        def _follow(self, *, fleet: bool) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
@@ -354,7 +354,7 @@ def pages() -> Iterator[Pages]:
             while not closing.is_set():
                 version, event = found.after(seen)
                 try:
-                    self.wfile.write(event if version != seen else b": still here\n\n")
+                    self.wfile.write(event if fleet and version != seen else b": still here\n\n")
                     self.wfile.flush()
                 except OSError:
                     return

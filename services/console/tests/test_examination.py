@@ -40,11 +40,11 @@ def doctors(servers: str, folder: Path) -> set[tuple[str, str, str, str]]:
     }
 
 
-def test_the_findings_are_those_of_doctor_and_go_when_the_trouble_goes(
+def test_the_findings_are_those_of_doctor_and_go_when_the_trouble_goes_and_a_broker_that_is_away_is_one(
     own_broker: OwnBroker, tmp_path: Path
 ) -> None:
     broker = own_broker(LOOSE)
-    topics, kafka = Topics(broker.bootstrap_servers), Kafka(broker.bootstrap_servers)
+    topics, kafka = Topics(broker.bootstrap_servers), Kafka(broker.bootstrap_servers, admin_timeout=4.0)
     examination = Examination(kafka)
     table = topics.create("lost-table", config={"cleanup.policy": "delete"})
     group = table.removesuffix("-table")
@@ -67,11 +67,7 @@ def test_the_findings_are_those_of_doctor_and_go_when_the_trouble_goes(
     assert {each.subject.partition(" ")[0] for each in found} <= {"broker", "brokers", "clock"}
     assert {each.since_ms for each in found} == {checked}, "what lasts keeps its age"
 
-
-def test_a_broker_that_is_away_is_a_problem(own_broker: OwnBroker) -> None:
-    broker = own_broker({})
     broker.stop()
-    examination = Examination(Kafka(broker.bootstrap_servers, admin_timeout=2.0))
     examination.look()
     (problem,) = examination.latest[1]
     assert (problem.level, problem.subject) == (Level.PROBLEM, "broker")

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from services.console.tests.recorded import (
-    BEGIN,
     Member,
     Recording,
     aborting,
@@ -14,6 +13,7 @@ from services.console.tests.recorded import (
     overloaded,
     shop,
 )
+from services.console.tests.recorded_items import BEGIN
 
 from console.findings import Examiner
 from console.fleet import instances_of

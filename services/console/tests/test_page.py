@@ -108,7 +108,7 @@ def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
         "windows": (("windows", world.windows.name), ("The latest windows", "3 rows", "7")),
         "closed windows": (("windows",), ("The windows that closed last", "alice", "bob")),
         "letter groups": (("letters",), (group,)),
-        "letters": (("letters", group), ("DeserializationError", world.clicks.name, "never sent again")),
+        "letters": (("letters", group), ("DeserializationError", world.clicks.name, "not sent again yet")),
         "topics": (("topics",), (world.clicks.name, "Growth")),
         "records": (("topics", world.clicks.name), ("eve", "UserClick", "records")),
         "runs": (("runs",), ("rebuild", "RetryLater: no answer", "2 of 40 rows")),
@@ -274,7 +274,7 @@ def test_a_console_with_keys_asks_for_one_and_sends_letters_again(world: World, 
     browser.press(ENTER)
     browser.until_text("Send 1 again")
     browser.press(TAB, ENTER)
-    browser.until_text("1 sent to", "sent again")
+    browser.until_text("1 letter was sent to", "sent again")
     browser.run("sessionStorage.clear()")
 
 

@@ -1,13 +1,11 @@
 """The page over recorded fleets in a real Chromium: broken ones, a large one, and one that is well. No broker is needed."""
 
-import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from services.console.tests.browser import ENTER, Browser, chromium, missing
-from services.console.tests.looks import CONTRAST, violations
+from services.console.tests.browser import ENTER, TAB, Browser, chromium, missing
+from services.console.tests.looks import violations
 from services.console.tests.recorded import (
     Pages,
     Recording,
@@ -26,8 +24,6 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 FLEETS = {"well": shop, "aborting": aborting, "overloaded": overloaded, "crashed": crashed}
-PICTURES = os.environ.get("CONSOLE_PICTURES")
-"""A folder to keep pictures in, for people to look at."""
 
 
 @pytest.fixture(scope="module")
@@ -170,25 +166,6 @@ def test_two_hundred_processes_and_five_hundred_topics_are_shown_in_a_second_and
     assert updates / UPDATES < 0.1, updates
 
 
-@pytest.mark.parametrize("part", ["fleet", "instances", "tables", "windows", "letters", "topics", "history"])
-@pytest.mark.parametrize("fleet", ["crashed", "empty"])
-def test_each_page_is_accessible_and_no_wider_than_the_screen_in_each_state(
-    browser: Browser, site: Pages, fleet: str, part: str
-) -> None:
-    recording = Recording([] if fleet == "empty" else FLEETS[fleet]())
-    browser.complaints()
-    for width, dark in ((1360, True), (390, False)):
-        show(browser, site, recording, part, width, dark=dark)
-        browser.until(lambda: browser.run("return document.getElementById('page').innerText.length > 10"))
-        assert violations(browser, contrast=False) == []
-        assert browser.run(CONTRAST) == []
-        assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
-        if PICTURES:
-            name = f"{fleet}-{part}-{'phone' if width < 700 else 'desktop'}-{'dark' if dark else 'light'}.png"
-            browser.picture(Path(PICTURES) / name, whole=True)
-    assert browser.complaints() == []
-
-
 def test_processes_are_filtered_and_sorted(browser: Browser, site: Pages) -> None:
     show(browser, site, Recording(crashed()), "instances")
     browser.until_text("15 of 15 processes", selector="#instances")
@@ -269,3 +246,47 @@ def test_the_menu_of_a_phone_is_folded_and_opens_by_keyboard(browser: Browser, s
     browser.press(ENTER)
     browser.until_text("Instances", selector="h1")
     assert not browser.run("return document.getElementById('pages').checkVisibility()")
+
+
+def tabbed_to(browser: Browser, script: str, most: int = 60) -> None:
+    """Press Tab until the focused element is the one, and check that each on the way shows that it is focused."""
+    for _ in range(most):
+        browser.press(TAB)
+        found, visible = browser.run(
+            f"const e = document.activeElement; return [Boolean({script}), e.matches(':focus-visible')]"
+        )
+        assert visible, browser.run("return document.activeElement.outerHTML.slice(0, 200)")
+        if found:
+            return
+    raise AssertionError(f"not reached by {most} times Tab: {script}")
+
+
+def test_tab_and_enter_alone_reach_menu_findings_the_folded_graph_and_filters(
+    browser: Browser, site: Pages
+) -> None:
+    show(browser, site, Recording(crashed()))
+    browser.until_text("Problem", "inventory", selector="#main")
+    tabbed_to(browser, "e.matches('.finding summary')")
+    browser.press(ENTER)
+    browser.until(lambda: browser.run("return document.activeElement.parentElement.open"))
+    tabbed_to(browser, "e.matches('svg.graph [data-flow]')")
+    browser.press(ENTER)
+    browser.until_text("inventory-by-product", selector="svg.graph")
+    assert browser.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
+    browser.press(ENTER)
+    browser.until(lambda: "inventory-by-product" not in browser.text("svg.graph"))
+
+    show(browser, site, Recording(crashed()))
+    tabbed_to(browser, "e.getAttribute('href') === '#/instances' && e.closest('#pages')")
+    browser.press(ENTER)
+    browser.until_text("15 of 15 processes", selector="#instances")
+    tabbed_to(browser, "e.id === 'process-filter'")
+    browser.press(*"silent")
+    browser.until_text("5 of 15 processes", selector="#instances")
+
+    show(browser, site, Recording(crashed()), "history")
+    browser.until_text("started", selector="#history")
+    tabbed_to(browser, "e.id === 'history-kind'")
+    browser.press(*"silent")  # the key of a letter chooses the option that begins with it
+    browser.until(lambda: "started" not in browser.text("#history"))
+    assert "has not reported" in browser.text("#history")

@@ -57,7 +57,7 @@ function table(title, heads, rows) {
 
 function inputs(run) {
   const heads = [["Topic"], ["Partition", "number"], ["From", "number"], ["Up to", "number"], ["Offsets", "number"]];
-  return table("What it reads", heads, run.inputs.map((each) => h("tr", { "data-key": `${each.topic} ${each.partition}` },
+  return table("Inputs", heads, run.inputs.map((each) => h("tr", { "data-key": `${each.topic} ${each.partition}` },
     h("th", { scope: "row" }, each.topic), [each.partition, each.start, each.end, each.end - each.start].map((value) => h("td", { class: "number" }, number(value))))));
 }
 
@@ -75,13 +75,13 @@ function report(run, now) {
     h("div", { class: "card" },
       h("h2", {}, run.job, h("span", { class: "small" }, run.run)),
       run.error && h("p", { class: "problem" }, run.error),
-      run.state === "killed" && h("p", { class: "problem" }, "It has not reported for a minute, nor that it ended: it was killed, or is cut off."),
+      run.state === "killed" && h("p", { class: "problem" }, "It has not reported for a minute, and has not reported its end: it was killed, or it cannot reach Kafka."),
       result(run) && !run.error && h("p", {}, result(run)),
-      good && h("p", {}, "Every row is as the inputs say."),
+      good && h("p", {}, "Every row agrees with the inputs."),
       facts(run, now)),
     run.keys.length > 0 && differences(run),
     run.inputs.length > 0 && inputs(run),
-    run.omitted > 0 && h("p", { class: "small" }, `${number(run.omitted)} entries were too many to be shown here.`),
+    run.omitted > 0 && h("p", { class: "small" }, `${number(run.omitted)} more entries are not shown.`),
   ];
 }
 
@@ -97,7 +97,7 @@ export const runs = {
     this.now = fleet.now;
     const topic = fleet.topics.find((each) => each.topic === fleet.runs_topic);
     if (!topic) {
-      if (fleet.topics.length) show(element("runs"), h("p", { class: "empty" }, `There is no topic ${fleet.runs_topic}, to which jobs report their runs: “streamtable topics apply” makes it.`));
+      if (fleet.ready) show(element("runs"), h("p", { class: "empty" }, `The topic ${fleet.runs_topic}, to which jobs report their runs, does not exist. Create it with “streamtable topics apply”.`));
       return;
     }
     if (topic.records !== this.seen || fleet.now - this.looked > LOOK_AGAIN_MS) {
