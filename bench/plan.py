@@ -6,6 +6,7 @@ from functools import partial
 
 from bench import (
     calls,
+    captures,
     failover,
     joins,
     live,
@@ -77,6 +78,7 @@ BASELINES = {
     "microbatch_join": "redis_loop",
     **dict.fromkeys(reading.CODECS[1:], "codec_json"),
     "codec_protobuf": "codec_avro",
+    "capture": "envelopes_by_handler",
     "sink_appends": "copy_by_hand",
     "sink_upserts": "merge_by_hand",
     "sink_iceberg": "pyiceberg_by_hand",
@@ -153,6 +155,7 @@ def steps() -> Sequence[Step]:
         Step(("microbatch_join",), microbatch.join),
         Step(("microbatch_latency_p50", "microbatch_latency_p99", "microbatch_memory"), microbatch.steady),
         Step(("microbatch_restart",), microbatch.restart),
+        Step(captures.ROWS, captures.capture),
         Step(sinks.APPENDS, sinks.appends),
         Step(sinks.UPSERTS, sinks.upserts),
         Step(sinks.ICEBERG, sinks.iceberg),

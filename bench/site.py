@@ -84,11 +84,15 @@ class Site:
 
     def clicks(self, clicks: Clicks) -> str:
         """Return the topic with these clicks, which is filled on first use."""
-        if clicks.topic not in self._filled:
-            self.create([clicks.topic], clicks.partitions)
-            fill(self.broker, clicks)
-            self._check_filled(clicks.topic, clicks.records, clicks.partitions)
+        self.fill(clicks.topic, clicks.records, clicks.partitions, lambda: fill(self.broker, clicks))
         return clicks.topic
+
+    def fill(self, topic: str, records: int, partitions: int, write: Callable[[], None]) -> None:
+        """Create a topic and call the function that writes its records, on first use. Raises `RowFailed` if it has others."""
+        if topic not in self._filled:
+            self.create([topic], partitions)
+            write()
+            self._check_filled(topic, records, partitions)
 
     def table(self, keys: int, name: str = "rows", row: bytes = ONE) -> str:
         """Return a table's topic with the same row for each of this many users: a count of one by default."""

@@ -80,7 +80,7 @@ def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
         site.create([f"{job.group}-ids"], job.partitions, {"cleanup.policy": "compact"})
         return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
-    return _by_turns(site, lambda: processor(site, plain, clicks, commit_ms=1000), count_once)
+    return by_turns(site, lambda: processor(site, plain, clicks, commit_ms=1000), count_once)
 
 
 def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
@@ -101,7 +101,7 @@ def windowed(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
         site.create(tables, job.partitions, {"cleanup.policy": "compact"})
         return [worked_off(site, name, "processor", job, tables[0], number)]
 
-    return _by_turns(site, lambda: processor(site, plain, clicks, commit_ms=1000), by_window)
+    return by_turns(site, lambda: processor(site, plain, clicks, commit_ms=1000), by_window)
 
 
 def stateless(site: Site, name: str, clicks: Clicks) -> list[Figure]:
@@ -144,7 +144,7 @@ def tried(site: Site, measure: Callable[[], list[Figure]]) -> list[Figure]:
     return [middle([figure for _ in range(site.sizes.tries) for figure in measure()])]
 
 
-def _by_turns(site: Site, one: Callable[[], list[Figure]], other: Callable[[], list[Figure]]) -> list[Figure]:
+def by_turns(site: Site, one: Callable[[], list[Figure]], other: Callable[[], list[Figure]]) -> list[Figure]:
     """Return the median tries of two rows that are measured alternately, as the machine's speed varies."""
     pairs = [(one(), other()) for _ in range(site.sizes.tries)]
     return [

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from bench import plan
 from bench.measure import RowFailed
-from bench.peers import flows, sinks
+from bench.peers import captures, flows, sinks
 from bench.peers.rows import HERE, SCHEMA, Peer, build, missing, peers, steps
 
 
@@ -44,6 +44,11 @@ def test_each_flow_is_measured_once_and_followed_by_the_same_of_its_peers() -> N
 def test_a_flow_has_no_peer_that_cannot_be_built() -> None:
     rows = [row for step in flows.steps([]) for row in step.rows]
     assert [row for row in rows if row.startswith("peer_")] == []
+
+
+def test_the_captured_table_is_followed_by_the_same_of_kafka_streams_where_that_can_be_built() -> None:
+    assert [step.rows for step in captures.steps(peers())][1:] == [(captures.ROW,)]
+    assert captures.steps([])[-1].rows[-1] == captures.BASELINE
 
 
 def test_times_are_no_counts_of_sessions() -> None:

@@ -1,7 +1,7 @@
 import pytest
 from bench.figures import Figure, by_name
 from bench.goals import Goal, Verdict, of_rows, read_goals
-from bench.peers import flows
+from bench.peers import captures, flows
 from bench.peers.rows import peers
 from bench.plan import steps
 from bench.spark import SparkRows
@@ -68,7 +68,9 @@ def test_only_goals_whose_rows_were_measured_are_shown() -> None:
 
 def test_every_goal_is_about_rows_that_the_benchmark_measures() -> None:
     measured = {row for step in [*steps(), *SparkRows().steps()] for row in step.rows}
-    measured |= {f"peer_{peer.name}" for peer in peers()} | {each.name for each in flows.BESIDE}
+    measured |= (
+        {f"peer_{peer.name}" for peer in peers()} | {each.name for each in flows.BESIDE} | {captures.ROW}
+    )
     for goal in read_goals():
         assert {goal.row, goal.of} - {None} <= measured, goal.title
 

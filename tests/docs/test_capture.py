@@ -87,7 +87,7 @@ def test_the_runbooks_query_shows_how_far_a_slot_is_behind(database: PostgresSer
     assert [row[:2] for row in rows] == [("s", False)]
 
 
-def test_connects_file_sink_reads_a_table_as_the_page_says(
+def test_connects_file_sinks_read_a_table_and_a_stream_with_schemas_as_the_page_says(
     broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     def keep(ctx: Context[str, Any], event: Any) -> None:
@@ -95,9 +95,11 @@ def test_connects_file_sink_reads_a_table_as_the_page_says(
 
     arrivals: Stream[str, Any] = Stream(topics.create("arrivals"), key=String(), value=Json())
     group = Group(topics.name("stock"), Input(arrivals, keep), Persist(Json()))
-    (step,) = steps_of(NEIGHBOUR)
+    step = next(each for each in steps_of(NEIGHBOUR) if each.title == "file-sink.json")
     declared = json.loads(step.text)
-    out = tmp_path / "stock.txt"
+    out, with_schemas = tmp_path / "stock.txt", tmp_path / "prices.txt"
+    program: dict[str, Any] = {}
+    exec(blocks(NEIGHBOUR, "python")[0].replace('"prices"', repr(topics.create("prices"))), program)
     declared["config"] |= {
         "topics": group.table.name,
         "file": str(out),
@@ -106,15 +108,32 @@ def test_connects_file_sink_reads_a_table_as_the_page_says(
     with App(broker.bootstrap_servers, state_dir=str(tmp_path / "state")) as app:
         app.create_topics(group)
         processor = app.processor(group)
-        with app.emitter(arrivals) as emitter:
+        with app.emitter(arrivals) as emitter, app.emitter(program["PRICES"]) as prices:
             emitter.emit("book", {"count": 3})
-        connector = Connector(topics.name("sink"), declared["config"])
-        with ConnectWorker(tmp_path / "connect", broker.bootstrap_servers, [connector], brief=True):
+            program["send"](prices, "book", 12.5)
+        connectors = [
+            Connector(topics.name("sink"), declared["config"]),
+            Connector(
+                topics.name("typed"),
+                {
+                    **declared["config"],
+                    "topics": program["PRICES"].name,
+                    "file": str(with_schemas),
+                    "value.converter.schemas.enable": "true",
+                },
+            ),
+        ]
+        with ConnectWorker(tmp_path / "connect", broker.bootstrap_servers, connectors, brief=True):
             thread = threading.Thread(target=processor.run)
             thread.start()
             try:
                 wait_until(
-                    lambda: out.exists() and out.read_text() == "{count=3}\n", 30, "the row in the file"
+                    lambda: out.exists() and out.read_text() == "{count=3}\n", 60, "the row in the file"
+                )
+                wait_until(
+                    lambda: with_schemas.exists() and with_schemas.read_text() == "Struct{price=12.5}\n",
+                    60,
+                    "the event in the file",
                 )
             finally:
                 processor.stop()
