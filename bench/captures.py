@@ -55,7 +55,7 @@ def job_of(site: Site, name: str, envelopes: Envelopes) -> Job:
 
 
 def check(site: Site, table: str, envelopes: Envelopes) -> None:
-    """Raise `RowFailed` unless the rows of a table are those of the last changes."""
+    """Raise `RowFailed` unless a table has the rows of the last changes."""
     rows = [msgspec.json.decode(row, type=_Row) for row in site.last_values(table, PARTITIONS).values()]
     found, expected = sum(row.amount for row in rows), envelopes.amounts()
     if len(rows) != envelopes.keys or found != expected:

@@ -64,7 +64,7 @@ def processor(
 
 def both_paths(site: Site, python: str, native: str, clicks: Clicks) -> list[Figure]:
     """Count alternately with the inner loops in Python and in C."""
-    return _by_turns(
+    return by_turns(
         site,
         lambda: processor(site, python, clicks, commit_ms=1000, native="off"),
         lambda: processor(site, native, clicks, commit_ms=1000, native="required"),

@@ -41,7 +41,7 @@ OF_OTHERS = {
     "kubelet_volume_stats_capacity_bytes",
 }
 # They end by themselves; or their network is not Prometheus's.
-WITHOUT_METRICS = {"topics", "spark-maintain", "spark-rebuild", "spark-reconcile"} | {
+WITHOUT_METRICS = {"inventory-connector", "topics", "spark-maintain", "spark-rebuild", "spark-reconcile"} | {
     "chaos",
     "click-count-processor-chaos",
 }
