@@ -1,13 +1,14 @@
 """Decodes keys, values and headers for people: with a schema or codec where one is known, else by their bytes.
 
 Other packages add decoders for bytes without a known codec by entry points of the group `streamtable.decoders`: each a function that
-returns an `AddedDecoder`, or None if its settings are not given.
+returns an `AddedDecoder`, named as the environment variable without which it is not loaded.
 
 Bytes without a schema are text if they are printable UTF-8, a `long` if there are eight of them, and hexadecimal digits
 otherwise. Bytes that a codec refuses are shown as hexadecimal digits, with the reason.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -203,8 +204,8 @@ def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
 
 def added_decoders() -> Sequence[AddedDecoder]:
     """Return the decoders that installed packages add. Raises `ConfigurationError` for settings that cannot be used."""
-    made = [each.load()() for each in sorted(entry_points(group="streamtable.decoders"))]
-    return [each for each in made if each is not None]
+    found = sorted(entry_points(group="streamtable.decoders"))
+    return [each.load()() for each in found if os.environ.get(each.name)]
 
 
 def headers_document(headers: Headers) -> Sequence[dict[str, Any]]:

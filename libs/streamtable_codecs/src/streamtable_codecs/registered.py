@@ -32,8 +32,8 @@ _LONG_BYTES = 8
 _VARIABLE = "SCHEMA_REGISTRY_"
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> "RegisteredRecords | None":
-    """Return the decoder of the registry at `SCHEMA_REGISTRY_URL`; None without one.
+def from_environment(environment: Mapping[str, str] = os.environ) -> "RegisteredRecords":
+    """Return the decoder of the registry at `SCHEMA_REGISTRY_URL`.
 
     `SCHEMA_REGISTRY_USER` and `..._PASSWORD`, or `..._TOKEN`, are its login, and `..._CA_FILE` its certificate authorities.
 
@@ -44,8 +44,6 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> "Registered
         name: environment.get(_VARIABLE + name, "")
         for name in ("URL", "USER", "PASSWORD", "TOKEN", "CA_FILE")
     }
-    if not given["URL"]:
-        return None
     if given["USER"] and given["TOKEN"]:
         raise ConfigurationError(f"{_VARIABLE}USER and {_VARIABLE}TOKEN: give one of them")
     auth = Basic(given["USER"], given["PASSWORD"]) if given["USER"] else None
