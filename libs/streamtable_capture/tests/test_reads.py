@@ -59,7 +59,9 @@ class Bank:
         create_topics(
             AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [*raw, NewTopic(self.marks, 1)]
         )
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0, "partitioner": "murmur2_random"}
+        )
         self._rows: dict[str, dict[int, int]] = {each: {} for each in TABLES}
         self._random, self._lsn, self._numbers = random.Random(5), count(100), count(1)
 
