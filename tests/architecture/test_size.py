@@ -16,7 +16,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_378,  # aim 1,500
     "libs/exactjson": 534,
-    "libs/streamtable_codecs": 1_433,
+    "libs/streamtable_codecs": 1_457,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 3_760,  # aim 3,200
     "libs/streamtable_query": 1_386,

@@ -2,6 +2,7 @@
 
 import tempfile
 from functools import cache
+from importlib.resources import files as files_of
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def messages(**files: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             Path(folder, f"{name}.proto").write_text(text)
-        command = ["protoc", f"-I{folder}", f"--descriptor_set_out={folder}/set", "--include_imports"]
+        folders = [f"-I{folder}", f"-I{files_of('grpc_tools') / '_proto'}"]
+        command = ["protoc", *folders, f"--descriptor_set_out={folder}/set", "--include_imports"]
         assert protoc.main([*command, *(f"{name}.proto" for name in files)]) == 0
         found = FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
     pool = DescriptorPool()

@@ -1,6 +1,8 @@
 """Records of confluent-kafka are shown by the schemas that they name, without the program that reads them."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,15 +12,16 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from libs.streamtable_codecs.tests.messages import shop
+from libs.streamtable_codecs.tests.messages import messages, shop
 from libs.streamtable_codecs.tests.stand_in import StandIn, serving
 
 from console.decode import PageDecoder
+from streamtable import Long
 from streamtable.errors import ConfigurationError
 from streamtable_admin.decode import Decoder, added_decoders, known_schemas
 from streamtable_cli.decoding import decoder_of
-from streamtable_codecs import HttpRegistry
-from streamtable_codecs.registered import AWAY_SECONDS, RegisteredRecords, from_environment
+from streamtable_codecs import HttpRegistry, Protobuf
+from streamtable_codecs.registered import AWAY_SECONDS, UNKNOWN_MAX, RegisteredRecords, from_environment
 
 AVRO = {
     "type": "record",
@@ -118,3 +121,45 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 
 def test_nothing_is_added_without_a_registry() -> None:
     assert added_decoders() == []
+
+
+def test_messages_with_googles_well_known_types_are_shown_in_a_process_that_has_not_loaded_them(
+    server: StandIn,
+) -> None:
+    visit = messages(
+        visit='syntax = "proto3"; package a; import "google/protobuf/timestamp.proto";'
+        " message Visit { google.protobuf.Timestamp at = 1; }"
+    )("a.Visit")
+    definition = Protobuf(visit).definition
+    server.schemas.append({"schema": definition.text, "schemaType": "PROTOBUF"})
+    code = """
+from streamtable_cli.decoding import decoder_of
+print(decoder_of().value("visits", bytes.fromhex("0000000001000a020805")))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == 'a.Visit {"at": "1970-01-01T00:00:05Z"}\n'
+
+
+def test_an_imported_file_that_the_registry_does_not_have_is_named(server: StandIn) -> None:
+    server.schemas.append({"schema": Protobuf(shop("Order")).definition.text, "schemaType": "PROTOBUF"})
+    found = decoder_of().value("orders", b"\x00\x00\x00\x00\x01\x02\x02\x0a\x01a")
+    assert found.kind == "hex"
+    assert "do not fit each other" in found.problem
+    assert "money.proto" in found.problem
+
+
+def test_numbers_stay_numbers_while_the_registry_is_away_and_cost_few_requests(server: StandIn) -> None:
+    decoder = decoder_of()
+    for number in range(2, 100):
+        assert str(decoder.key("t", Long().encode(number << 32))) == f"long {number << 32}"
+    assert len(server.requests) == UNKNOWN_MAX
+    server.away = True
+    assert str(decoder_of().key("t", Long().encode(5))) == "long 5"
+
+
+@pytest.mark.parametrize("header", [b"\x07\x00\x00\x00\x01", b"\x00\x01", b"\x01\x02"])
+def test_a_header_in_another_format_is_a_problem_and_no_id(server: StandIn, header: bytes) -> None:
+    server.schemas.append({"schema": json.dumps(SCHEMA), "schemaType": "JSON"})
+    found = decoder_of().value("t", b"{}", [("__value_schema_id", header)])
+    assert found.problem == f"__value_schema_id: not Confluent's format: {header.hex()}"
+    assert server.requests == []

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, Literal
 
 from google.protobuf import descriptor_pool, json_format, message_factory
@@ -16,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from exactavro import Malformed, Schema, Unusable, decode, make_reader
 from streamtable.base.types import Headers
-from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
+from streamtable.errors import ConfigurationError, DeserializationError, RetryLater, StreamtableError
 from streamtable_codecs.access import Basic, Bearer, Tls
 from streamtable_codecs.framing import Confluent
 from streamtable_codecs.messages import messages_in
@@ -28,7 +29,15 @@ Read = Callable[[bytes], tuple[str, Any]]
 
 AWAY_SECONDS = 10.0
 """After a request without an answer the registry is not asked for so long: a page shows hundreds of records."""
+UNKNOWN_MAX = 20
+"""The maximum ids unknown to the registry that are requested within `AWAY_SECONDS`: other bytes begin with zeros too."""
 _LONG_BYTES = 8
+_GOOGLE = "google/protobuf/"
+# fmt: off
+_GOOGLES = {
+    "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "wrappers",
+}
+# fmt: on
 _VARIABLE = "SCHEMA_REGISTRY_"
 
 
@@ -71,6 +80,7 @@ class RegisteredRecords:
         self._clock = clock
         self._readers: dict[bytes, Read] = {}
         self._away_until = 0.0
+        self._unknown_since, self._unknown = 0.0, 0
 
     def __call__(
         self, data: bytes, headers: Headers, part: Literal["key", "value"]
@@ -84,13 +94,15 @@ class RegisteredRecords:
         prefix = dict(reversed(headers)).get(f"__{part}_schema_id")
         if prefix:  # and the place of a message in its file
             size = self._framing.size_of(prefix)
+            if len(prefix) < size or not self._framing.fits(prefix):
+                raise DeserializationError(f"__{part}_schema_id: not Confluent's format: {prefix[:20].hex()}")
             return self._reader(prefix[:size])(prefix[size:] + data)
         size = self._framing.size_of(data)
         if len(data) <= size or not self._framing.fits(data[:size]):
             return None
         try:
             return self._reader(data[:size])(data[size:])
-        except DeserializationError:
+        except StreamtableError:
             if len(data) == _LONG_BYTES:
                 return None  # a number, which begins with zeros too
             raise
@@ -99,10 +111,18 @@ class RegisteredRecords:
         read = self._readers.get(prefix)
         if read is not None:
             return read
-        if self._clock() < self._away_until:
+        number, now = self._framing.unpack(prefix), self._clock()
+        if now < self._away_until:
             raise RetryLater("the schema registry did not answer a moment ago")
+        if now >= self._unknown_since + AWAY_SECONDS:
+            self._unknown_since, self._unknown = now, 0
+        if self._unknown >= UNKNOWN_MAX:
+            raise DeserializationError(f"schema id {number}: not requested, after {UNKNOWN_MAX} unknown ids")
         try:
-            found = self._framing.registry.schema(self._framing.unpack(prefix))
+            found = self._framing.registry.schema(number)
+        except DeserializationError:
+            self._unknown += 1
+            raise
         except RetryLater:
             self._away_until = self._clock() + AWAY_SECONDS
             raise
@@ -152,7 +172,12 @@ def _protobuf(found: Registered, framing: Confluent) -> Read:
             "the registry has only the source of this Protobuf schema: show it with the program's --graph"
         ) from error
     package, messages = messages_in(found.text)
-    pool = _pool_of(files)
+    try:
+        pool = _pool_of(files)
+    except (TypeError, KeyError) as error:  # a file is missing, or has not the messages that another one uses
+        raise DeserializationError(
+            f"the files of this Protobuf schema do not fit each other: {error}"
+        ) from error
     classes: dict[str, type[Message]] = {}
 
     def read(data: bytes) -> tuple[str, Any]:
@@ -182,7 +207,9 @@ def _pool_of(files: list[FileDescriptorProto]) -> descriptor_pool.DescriptorPool
     def add(name: str) -> None:
         file = waiting.pop(name, None)
         if file is None:
-            if name.startswith("google/protobuf/"):
+            module = name.removeprefix(_GOOGLE).removesuffix(".proto")
+            if name.startswith(_GOOGLE) and module in _GOOGLES:
+                import_module(f"google.protobuf.{module}_pb2")  # it adds the file to the default pool
                 known = descriptor_pool.Default().FindFileByName(name)
                 file = FileDescriptorProto.FromString(known.serialized_pb)
             else:
