@@ -142,6 +142,15 @@ def test_dead_letters_say_where_they_come_from_and_can_be_sent_again(tester: Tes
     assert tester.table(group) == {"alice": 1}
 
 
+def test_a_dead_letter_keeps_headers_that_are_no_text(tester: Tester) -> None:
+    group = Group("g", Input(EVENTS, count, on_error=OnError.DEAD_LETTER), Persist(Long()), Output(COUNTS))
+    tester.run(group)
+    tester.emit_raw("events", b"a", b"fail", headers=[("id", b"\x01\xc1")])
+    (letter,) = tester.dead_letters(group)
+    assert ("id", b"\x01\xc1") in letter.headers
+    assert "as ordered" in letter.reason
+
+
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_dead_letter_is_dated_now_and_its_retry_is_handled_with_the_time_of_its_event(
     tester: Tester, *, batch: bool

@@ -105,7 +105,8 @@ class DeadLetter:
     def of(message: KafkaMessage) -> "DeadLetter | None":
         """Decode a dead letter; None for a record without the headers of one."""
         headers = tuple(message.headers() or ())
-        texts = {name: (value or b"").decode() for name, value in headers}
+        # The record's own headers hold any bytes, such as the id of a schema.
+        texts = {name: (value or b"").decode(errors="replace") for name, value in headers}
         origin = Origin.read(headers)
         if origin is None:
             return None
