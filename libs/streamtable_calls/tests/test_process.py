@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from localkafka.waiting import wait_until
 from streamtable import Json
 from streamtable.base.clock import SystemClock
 from streamtable_calls import RateLimit, Retry, RetryAfter, call_id, call_ids
@@ -93,6 +95,24 @@ def test_a_plain_function_runs_in_a_thread_with_the_id_of_its_call(make: Make) -
     caller = make(function)
     caller.start(1)
     assert caller.outcomes(1) == {"1": ["g/0/1", "call"]}
+
+
+def test_a_coroutine_function_that_blocks_the_event_loop_is_logged(make: Make) -> None:
+    async def sleeps(request: Any) -> Any:
+        time.sleep(float(request))  # noqa: ASYNC251 - the mistake
+        return request
+
+    with capture_logs() as logs:
+        caller = make(sleeps)
+        caller.start(0)
+        caller.outcomes(1)
+        assert logs == []
+        caller.start(2.2)
+        caller.outcomes(1)
+        wait_until(lambda: logs != [], 20, "it is logged")
+    (line,) = logs
+    assert line["event"].startswith("event loop of calls blocked")
+    assert (line["group"], line["seconds"] > 1) == ("g", True)
 
 
 @pytest.mark.parametrize("plain", [False, True])

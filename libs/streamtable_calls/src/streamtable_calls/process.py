@@ -21,6 +21,7 @@ from streamtable_calls.settings import CallSettings, RetrySettings
 log = structlog.get_logger()
 
 _CLOSE_SECONDS = 5.0
+_BLOCKED_SECONDS = 1.0
 _DURATIONS_MAX = 100_000  # that are kept until they are asked for
 
 
@@ -152,6 +153,7 @@ class InLoop:
             self._queues = {name: CallQueue(call, loop, self._clock) for name, call in self._calls.items()}
             self._thread = threading.Thread(target=loop.run_forever, name=f"calls-{self._group}", daemon=True)
             self._thread.start()
+            loop.call_soon_threadsafe(self._watch, loop, loop.time())
         first = not self._new
         self._new.append(attempt)
         if first:  # one wake-up for all that start together
@@ -182,6 +184,20 @@ class InLoop:
             log.warning("calls do not end, their thread is left", group=self._group)
         else:
             loop.close()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        """Log when the loop runs this more than a second late: no call goes on meanwhile, and none is timed out."""
+        late = loop.time() - due
+        if late > _BLOCKED_SECONDS:
+            names = [name for name, queue in self._queues.items() if queue.running]
+            log.warning(
+                "event loop of calls blocked: a coroutine function calls something that does not await, or the process has no CPU; "
+                "a plain function runs in a thread",
+                group=self._group,
+                seconds=round(late, 1),
+                calls=names,
+            )
+        loop.call_later(_BLOCKED_SECONDS, self._watch, loop, loop.time() + _BLOCKED_SECONDS)
 
     def _take(self) -> None:
         while self._new:
