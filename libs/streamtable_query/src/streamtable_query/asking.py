@@ -463,6 +463,7 @@ class TableQueries(Closing, Generic[K, V]):
         now = self._clock.monotonic()
         since = max(now - ask.max_age, min(self._suspected_at, now - _ASK_AGAIN_SECONDS))
         copies = ask.stale_ok is not None
+        before: list[str] = []  # of the round before: the last one may have had no time for an answer
         while True:
             reasons: list[str] = []
             try:
@@ -486,9 +487,11 @@ class TableQueries(Closing, Generic[K, V]):
                     return owner, asked_at, answer
             if self._clock.monotonic() >= ask.deadline:
                 raise NotReady(
-                    f"no answer for partition {partition} of {self.table.name!r} in time: {'; '.join(reasons)}",
+                    f"no answer for partition {partition} of {self.table.name!r} in time: "
+                    f"{'; '.join(dict.fromkeys([*before, *reasons]))}",
                     topic=self.table.name,
                     partition=partition,
                 )
+            before = reasons
             self._clock.sleep(_PAUSE_SECONDS)
             since = self._clock.monotonic()  # it may have moved: ask the coordinator, not the memory

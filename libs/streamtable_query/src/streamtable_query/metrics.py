@@ -1,4 +1,4 @@
-"""The metrics of the questions of a process."""
+"""The metrics of the queries of a process."""
 
 from dataclasses import dataclass
 from typing import Self
