@@ -232,7 +232,8 @@ def attack(broker: Broker, folder: Path, seed: int, rounds: Callable[[], bool], 
 def test_no_answer_is_old_or_empty_while_processes_restart_die_and_freeze(
     broker: Broker, folder: Path, seed: int
 ) -> str:
-    return attack(broker, folder, seed, lambda: False, quick=0.99)  # of a minute, on a machine that does more
+    # Other fault tests run beside it, so a restart may have 250 answers only, three of them slow; the long form is alone.
+    return attack(broker, folder, seed, lambda: False, quick=0.95)
 
 
 @pytest.mark.faults_long("rounds of faults for minutes")
