@@ -157,7 +157,8 @@ def test_the_console_itself_is_an_instance_but_no_part_of_the_graph() -> None:
 def test_a_call_is_a_node_behind_its_group_with_the_numbers_of_all_processes() -> None:
     one = {"call": "place", "pending": 3, "oldest_seconds": 9.0, "answered": 70, "rate": 1.5, "failed": 2}
     nothing = {**one, "pending": 0, "oldest_seconds": 0.0, "rate": 0.5}
-    statuses = {"a": worker("one", calls=[one]), "b": worker("two", calls=[nothing])}
+    dead = worker("three", calls=[one], at=NOW - 60_000)
+    statuses = {"a": worker("one", calls=[one]), "b": worker("two", calls=[nothing]), "c": dead}
     found = graph_of(statuses, instances_of(statuses, NOW), {})
     (call,) = [each for each in found["nodes"] if each["kind"] == "call"]
     group = next(each["label"] for each in found["nodes"] if each["kind"] == "group")

@@ -162,7 +162,9 @@ def _add_group(
 
 
 def _calls(members: Iterable[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    return [call for member in members for call in member["calls"] if call["call"] == name]
+    """Return the numbers of a call in each process that lives: what a dead one had pending, another one has now."""
+    live = (each for each in members if each["state"] not in _DEAD)
+    return [call for member in live for call in member["calls"] if call["call"] == name]
 
 
 def _add_service(
