@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import grpc
 import pytest
 from tests.system.bench import Bench
 
 from streamtable import Ack, App, Long, String, Table
 from streamtable.errors import StreamtableError
-from streamtable_query import Query
+from streamtable_query import Query, QueryServer, SharedView
 
 Ask = Callable[[Any], object]
 
@@ -55,6 +56,9 @@ def made(bench: Bench) -> Iterator[dict[str, Any]]:
             "tail": app.tail(bench.stream()),
             "processor": app.processor(group, instance_id="a"),
             "query": stack.enter_context(Query(bench.kafka, group, group.table)),
+            "shared": stack.enter_context(
+                SharedView(app, group.table, bench.name("shared"), "127.0.0.1:1", serve=False)
+            ),
         }
         assert view.get("a") is None  # it still works here
         assert view.ready
@@ -79,6 +83,8 @@ CALLS: dict[str, tuple[str, Ask]] = {
     "run": ("processor", lambda each: each.run()),
     "ask for a key": ("query", lambda each: each.get("a")),
     "ask for a range": ("query", lambda each: list(each.range())),
+    "ask for a row of a share": ("shared", lambda each: each.get("a")),
+    "wait for a share": ("shared", lambda each: each.wait_ready(60)),
 }
 
 
@@ -97,13 +103,27 @@ def test_another_view_of_an_app_whose_views_were_opened_before_the_fork_is_refus
     assert outcome.startswith("UsedAfterFork: the App with its views "), outcome
 
 
-@pytest.mark.parametrize("name", ["emitter", "view", "tail", "query", "app"])
+@pytest.mark.parametrize("name", ["emitter", "view", "tail", "query", "shared", "app"])
 def test_closing_it_in_a_forked_process_returns_and_leaves_the_parents_alone(
     made: dict[str, Any], name: str
 ) -> None:
     assert in_a_child(made[name].close) == "returned None"
     made["emitter"].emit("a", "x").result(30)
     made["view"].get("a")
+
+
+def test_closing_a_query_in_a_forked_process_does_not_touch_its_client_of_kafka(made: dict[str, Any]) -> None:
+    # The fork may come while another thread asks: in the child its lock is never released, and the client, whose threads the
+    # child has not, may crash when it is destroyed.
+    with made["query"]._cluster._asking:
+        assert in_a_child(made["query"].close) == "returned None"
+
+
+def test_stopping_a_query_server_in_a_forked_process_leaves_the_parents_alone() -> None:
+    with QueryServer([], "127.0.0.1:0") as server:
+        assert in_a_child(server.stop) == "returned None"
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            grpc.channel_ready_future(channel).result(30)
 
 
 PREFORK = """

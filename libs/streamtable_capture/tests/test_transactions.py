@@ -1,7 +1,9 @@
 """Views move from one source transaction to the next, whatever order the topics are read in."""
 
+import multiprocessing as mp
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.topics import create_topics
 from streamtable import App, Stream
-from streamtable.errors import ConfigurationError
+from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable_capture import (
     Capture,
     ConnectKey,
@@ -220,6 +222,9 @@ def test_the_program_of_the_reference_adds_up_both_tables_at_one_transaction(
                 found = [{key: row.amount for key, row in tables[each].items()} for each in groups]
             assert found == list(states[-1].values())
             assert (dict(views.incomplete), views.age_seconds) == ({}, 0.0)
+            assert in_a_fork(views.wait_ready) == "UsedAfterFork"
+            assert in_a_fork(lambda: views.at_once().__enter__()) == "UsedAfterFork"
+            assert in_a_fork(views.close) == ""
 
 
 def test_a_topic_of_transactions_with_several_partitions_is_refused_as_they_have_no_order(
@@ -233,6 +238,25 @@ def test_a_topic_of_transactions_with_several_partitions_is_refused_as_they_have
         pytest.raises(ConfigurationError, match="has 3 partitions"),
     ):
         views.wait_ready()
+
+
+def in_a_fork(ask: Callable[[], object]) -> str:
+    """Return the name of the error with which a call ends in a forked process; empty if it returns."""
+    asked, ended = mp.get_context("fork").Pipe()
+
+    def work() -> None:
+        try:
+            ask()
+            ended.send("")
+        except StreamtableError as error:
+            ended.send(type(error).__name__)
+
+    child = mp.get_context("fork").Process(target=work)
+    child.start()
+    assert asked.poll(30), "the call does not end"
+    child.join()
+    name: str = asked.recv()
+    return name
 
 
 def create(broker: Broker, made: list[NewTopic]) -> None:

@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import msgspec
 import structlog
 
+from streamtable.base.closing import Closing
+from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import Log, TableReader
 from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import (
@@ -56,7 +58,7 @@ class WholeTables:
         return self.tables[capture.name]
 
 
-class TransactionViews:
+class TransactionViews(Closing):
     """Views of captured tables that show all of a source transaction or nothing of it.
 
         with TransactionViews(app, [ACCOUNTS, PAYMENTS], transactions="bank.transaction") as views:
@@ -87,6 +89,7 @@ class TransactionViews:
         incomplete_after: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._here = OwnProcess(f"the views of {transactions!r}")
         self._sources = {each.source.name: each for each in captures}
         if not captures or len(self._sources) < len(captures):
             raise ConfigurationError("TransactionViews: give captured tables, each of another topic")
@@ -114,8 +117,10 @@ class TransactionViews:
 
         Raises:
             NotReady: The topics are not read to the end that they had at the start.
+            UsedAfterFork: The process was forked after the views were made.
             StreamtableError: A record cannot be read, or a change lacks values; the views stay where they were.
         """
+        self._here.check()
         with self._lock:
             self._check()
             by_group = {
@@ -126,17 +131,20 @@ class TransactionViews:
 
     @property
     def ready(self) -> bool:
-        """Whether the tables can be read."""
+        """Whether the tables can be read. Raises `UsedAfterFork` in a forked process."""
+        self._here.check()
         return self._order.caught_up and self._failure is None
 
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Wait until the tables can be read. Raises as `at_once`."""
+        self._here.check()
         with self._lock:
             self._lock.wait_for(lambda: self._order.caught_up or self._failure is not None, timeout)
             self._check()
 
     def wait_steps(self, steps: int, timeout: float = 60.0) -> int:
         """Wait until so many transactions have been applied. Returns how many have been. Raises as `at_once`."""
+        self._here.check()
         with self._lock:
             self._lock.wait_for(lambda: self._order.steps >= steps or self._failure is not None, timeout)
             self._check()
@@ -167,11 +175,6 @@ class TransactionViews:
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -97,6 +97,8 @@ class TableQueries(Closing, Generic[K, V]):
 
     def close(self) -> None:
         """Close all connections. May be called twice."""
+        if self._here.elsewhere:  # in a forked process there is nothing to close
+            return
         self._commits.close()
         self._channels.close()
         self._cluster.close()

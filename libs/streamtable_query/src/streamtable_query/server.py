@@ -11,6 +11,7 @@ import structlog
 from contracts.grpc.query.v1 import query_pb2
 from contracts.grpc.query.v1.query_pb2_grpc import QueryServicer, add_QueryServicer_to_server
 from streamtable import PartitionNotAssigned, Processor
+from streamtable.base.own_process import OwnProcess
 from streamtable.errors import ConfigurationError, GraphError, RetryLater
 from streamtable_query.protocol import KEYS_MAX, NOT_ASSIGNED, NOT_READY, REASON, VERSION, WRONG_GROUP
 from streamtable_query.sources import Kind, ProcessorSource, RowSource
@@ -57,6 +58,7 @@ class QueryServer:
         *,
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
+        self._here = OwnProcess("the query server")
         self._address = address
         self._credentials = credentials
         self._server = grpc.server(
@@ -83,6 +85,8 @@ class QueryServer:
 
     def stop(self) -> None:
         """Refuse new calls and wait for those that run, 5 s at most. May be called twice."""
+        if self._here.elsewhere:  # in a forked process there is nothing to stop
+            return
         self._server.stop(_STOP_SECONDS).wait()
 
     def __enter__(self) -> Self:

@@ -130,6 +130,7 @@ class SharedView(TableQueries[K, V]):
 
     def wait_ready(self, timeout: float) -> None:
         """Wait until this process holds its share of the table as of now. Raises `NotReady` with what is missing."""
+        self._here.check()
         deadline = self._clock.monotonic() + timeout
         while reason := self.not_ready:
             if self._clock.monotonic() >= deadline:
@@ -142,6 +143,8 @@ class SharedView(TableQueries[K, V]):
 
     def close(self) -> None:
         """Answer no more, leave the other members, and close the replicas. May be called twice."""
+        if self._here.elsewhere:  # in a forked process there is nothing to close
+            return
         if self._server is not None:
             self._server.stop()
         self.shard.close()
