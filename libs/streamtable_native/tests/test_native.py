@@ -99,6 +99,7 @@ def write_anything(broker: Broker, topic: str, partitions: int, source: random.R
                     timestamp=NOW_MS - source.randrange(86_400_000),
                     headers=[(name, random_bytes(source)) for name in names],
                 )
+            producer.flush(WITHIN_S)  # a transaction that the broker has not heard of cannot be aborted there
             (producer.commit_transaction if source.random() < 0.7 else producer.abort_transaction)(WITHIN_S)
 
 
