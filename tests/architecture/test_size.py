@@ -13,7 +13,7 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_568,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_490,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_379,  # aim 1,500
     "libs/exactjson": 534,
     "libs/streamtable_codecs": 1_455,
@@ -22,7 +22,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_query": 1_398,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
-    "libs/servicekit": 5_995,  # aim 6,000
+    "libs/servicekit": 5_993,  # aim 6,000
     "libs/streamtable_sinks": 2_390,
     "libs/streamtable_capture": 1_831,
     "spark": 4_407,  # aim 3,200

@@ -1,8 +1,7 @@
 """The settings of click counting: variables that begin with CLICK_COUNT_."""
 
+from dataclasses import field
 from typing import ClassVar
-
-from pydantic import Field
 
 from servicekit.process.edge_settings import ExistingFile
 from servicekit.process.service_settings import ServiceSettings
@@ -26,5 +25,5 @@ class ClickSettings(ServiceSettings):
     windows: str | None = None
     lake: str | None = None
     query_address: str | None = None
-    query_key: str | None = Field(default=None, repr=False)
+    query_key: str | None = field(default=None, repr=False)
     query_authorities_file: ExistingFile | None = None
