@@ -46,9 +46,7 @@ class Checked(Generic[T]):
         """Encode a value. Raises any exception for one that would not be read again, or that holds NaN or infinity."""
         data = self.write(value)
         self.read(data)
-        if b"null" in data and not _finite(
-            self.plain(value)
-        ):  # what NaN is written as; only then look for one
+        if b"null" in data and not finite(self.plain(value)):  # what NaN is written as
             raise ValueError("NaN and infinity are no JSON numbers")
         return data
 
@@ -157,9 +155,10 @@ def _title_of(kind: Any) -> str:
     return re.sub(r"\b(?:\w+\.)+", "", str(kind))
 
 
-def _finite(value: Any) -> bool:
+def finite(value: Any) -> bool:
+    """Return whether a value made of dicts, lists and the like has neither NaN nor infinity."""
     if isinstance(value, float):
         return isfinite(value)
     if isinstance(value, Mapping):
-        return all(map(_finite, value.values()))
-    return not isinstance(value, list | tuple | set | frozenset) or all(map(_finite, value))
+        return all(map(finite, value.values()))
+    return not isinstance(value, list | tuple | set | frozenset) or all(map(finite, value))

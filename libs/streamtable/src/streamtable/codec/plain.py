@@ -1,7 +1,6 @@
 """Codecs without a schema: `String`, `Bytes`, `Long`, `Json`. Keys are one of the first three."""
 
 from collections.abc import Sequence
-from math import isfinite
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
 from typing import Any, TypeVar, cast
@@ -17,6 +16,7 @@ from orjson import (
 )
 
 from exactavro import avro_branch_of
+from exactjson import finite
 from streamtable.base.decoding import decode_each
 from streamtable.base.keys import ListKey, RecordKey
 from streamtable.base.ports import Decoded, JsonValue
@@ -168,7 +168,7 @@ class Json:
             data = dumps(value, _plain, self._options)
         except TypeError as error:
             raise SerializationError(f"Json: {error}") from error
-        if b"null" in data and not _finite(value):  # what orjson makes of NaN; only then look for one
+        if b"null" in data and not finite(value):  # what orjson makes of NaN; only then look for one
             raise SerializationError("Json: NaN and infinity are no JSON numbers")
         return data
 
@@ -186,11 +186,3 @@ class Json:
 
     def __repr__(self) -> str:
         return "Json()"
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_finite, value.values()))
-    return not isinstance(value, list | tuple) or all(map(_finite, value))

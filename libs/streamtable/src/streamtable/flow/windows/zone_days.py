@@ -93,9 +93,8 @@ class ZoneDays:
             day.replace(tzinfo=self._zone, fold=fold).utcoffset() or timedelta(0) for fold in (0, 1)
         )
         seconds = (ordinal - _EPOCH) * 86_400
-        if (
-            before < after
-        ):  # clocks go forward over midnight: the first of them is after the change, the second before it
+        # Clocks go forward over midnight: the first of them is after the change, the second before it.
+        if before < after:
             begin = self._change(day, before, after) + cycles * _CYCLE_DAYS * 86_400
         else:
             begin = seconds - int(before.total_seconds())
