@@ -489,9 +489,7 @@ class Group(Generic[K, V]):
         its key only where that is the partition of the key, as with the keys of the records.
         """
         if state not in self.states:
-            raise GraphError(
-                f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
-            )
+            raise GraphError(f"group {self.name!r} keeps no state {state.name!r}: add it to its edges")
         first = self.inputs[0].stream if self.inputs else self.changes[0].table
         return Table(
             self.named_topic(state.name),

@@ -13,9 +13,8 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_MS = 86_400_000
 _REMEMBERED = 4096
 _CYCLE_DAYS = 146_097  # 400 years: dates, weekdays and with them the rules of zones come again
-_LAST = date(
-    9990, 1, 1
-).toordinal()  # `datetime` ends with the year 9999; a window may not, nor do bytes that are no time
+# `datetime` ends with the year 9999; a window may not, nor do bytes that are no time.
+_LAST = date(9990, 1, 1).toordinal()
 
 
 class ZoneDays:
