@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -147,6 +148,22 @@ def _flag(value: object) -> bool:
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """`true` or `false`, where pydantic would also accept `yes`, `1` and `on`."""
+
+
+def secret_in(path: str) -> str:
+    """Return the secret in a file, its only line without the newline.
+
+    Raises:
+        ValueError: The file cannot be read, or does not have one line. The message does not show what it has.
+    """
+    try:
+        secret = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"{path} cannot be read: {reason}") from None
+    if not secret or not secret.isprintable() or secret != secret.strip():
+        raise ValueError(f"{path}: expected one line with the secret, without surrounding spaces")
+    return secret
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:

@@ -560,9 +560,7 @@ def legal_version(version: object, of: str) -> str:
     """Return the version of a program's functions. Raises `GraphError` for anything but a short text."""
     if isinstance(version, str) and len(version) <= _VERSION_CHARACTERS_MAX:
         return version
-    raise GraphError(
-        f"{of} has version={version!r}: give a text of at most {_VERSION_CHARACTERS_MAX} characters"
-    )
+    raise GraphError(f"{of} has version={version!r}: give at most {_VERSION_CHARACTERS_MAX} characters")
 
 
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
