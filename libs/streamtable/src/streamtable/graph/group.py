@@ -489,9 +489,7 @@ class Group(Generic[K, V]):
         its key only where that is the partition of the key, as with the keys of the records.
         """
         if state not in self.states:
-            raise GraphError(
-                f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
-            )
+            raise GraphError(f"group {self.name!r} keeps no state {state.name!r}: add it to its edges")
         first = self.inputs[0].stream if self.inputs else self.changes[0].table
         return Table(
             self.named_topic(state.name),
@@ -562,9 +560,7 @@ def legal_version(version: object, of: str) -> str:
     """Return the version of a program's functions. Raises `GraphError` for anything but a short text."""
     if isinstance(version, str) and len(version) <= _VERSION_CHARACTERS_MAX:
         return version
-    raise GraphError(
-        f"{of} has version={version!r}: give a text of at most {_VERSION_CHARACTERS_MAX} characters"
-    )
+    raise GraphError(f"{of} has version={version!r}: give at most {_VERSION_CHARACTERS_MAX} characters")
 
 
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
