@@ -19,14 +19,14 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_461,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 3_760,  # aim 3,200
-    "libs/streamtable_query": 1_398,
+    "libs/streamtable_query": 1_397,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 5_993,  # aim 6,000
     "libs/streamtable_sinks": 2_390,
     "libs/streamtable_capture": 1_831,
     "spark": 4_407,  # aim 3,200
-    "services/click_count": 491,  # aim 300; 114 of them are processes that answer, and the services that ask them
+    "services/click_count": 484,  # aim 300; 107 of them are processes that answer, and the services that ask them
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 1_540,  # aim 600
     "services/console": 1_930,  # aim 1,700
