@@ -94,11 +94,7 @@ class Avro(Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[bool]",
-        schema: Literal["boolean"],
-        framing: Framing | None = None,
-        *,
-        max_bytes: int = ...,
+        self: "Avro[bool]", schema: Literal["boolean"], framing: _Framing = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
