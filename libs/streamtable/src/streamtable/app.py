@@ -53,7 +53,6 @@ class Processor(Protocol):
     @property
     def group(self) -> Group[Any, Any]:
         """The group that it processes."""
-        ...
 
     def run(self) -> None:
         """Work until `stop` is called. Everything that was handled by then is committed.
@@ -64,31 +63,25 @@ class Processor(Protocol):
             ConfigurationError: Topics are missing or do not fit; nothing was started.
             StreamtableError: Continuing would lose or duplicate records; what was committed stays committed.
         """
-        ...
 
     def stop(self) -> None:
         """Let `run` return after the current step. May be called by any thread or a signal handler."""
-        ...
 
     @property
     def ready(self) -> bool:
         """Whether it has joined, all assigned partitions have tasks that make progress, and Kafka answers."""
-        ...
 
     @property
     def not_ready(self) -> str:
         """The reason why the processor is not ready; empty if it is ready."""
-        ...
 
     @property
     def recovering(self) -> Mapping[int, int]:
         """The number of changelog offsets still to read before a task starts, by partition."""
-        ...
 
     @property
     def working(self) -> tuple[int, ...]:
         """The partitions of the group whose tasks run here."""
-        ...
 
     def get(self, table: Table[K, V], key: K, *, partition: int | None = None) -> LocalAnswer[V]:
         """Return the row of a key as of the last commit, if its partition's task runs in this process. Any thread may call it.
@@ -109,7 +102,6 @@ class Processor(Protocol):
             UnreadableRow: The row cannot be decoded.
             GraphError: The group does not keep this table.
         """
-        ...
 
     def range(
         self,
@@ -136,12 +128,10 @@ class Processor(Protocol):
             UnreadableRow: As in `get`, while it is iterated.
             GraphError: As in `get`.
         """
-        ...
 
     @property
     def topics(self) -> Mapping[str, TopicInfo]:
         """The topics of the group, as Kafka described them when it was started; none before that."""
-        ...
 
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
         """Return the freshness of the rows of each partition whose task runs in this process.
@@ -153,7 +143,6 @@ class Processor(Protocol):
             NotReady: The processor has not joined its group.
             GraphError: As in `get`.
         """
-        ...
 
 
 class CommonOptions(TypedDict, total=False):

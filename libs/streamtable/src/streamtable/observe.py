@@ -304,7 +304,6 @@ class Progress(Protocol):
 
     def update(self, task: str, done: int, total: int) -> None:
         """Report `done` of `total` units of a task, which is new or known by its name. Both may change."""
-        ...
 
     def end(self, task: str) -> None: ...
 

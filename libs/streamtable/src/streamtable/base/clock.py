@@ -7,15 +7,12 @@ from typing import Protocol
 class Clock(Protocol):
     def now(self) -> float:
         """Return the wall-clock time in seconds since 1970. It can jump."""
-        ...
 
     def monotonic(self) -> float:
         """Return the seconds since an arbitrary moment. It never decreases: for durations and deadlines."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Sleep for a number of seconds."""
-        ...
 
 
 class SystemClock:

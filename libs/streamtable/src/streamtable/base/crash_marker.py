@@ -50,11 +50,9 @@ class InHand(Protocol):
 
     def take(self, suspects: Suspects) -> None:
         """Note that these records are about to be handled."""
-        ...
 
     def release(self) -> None:
         """Note that no records are being handled."""
-        ...
 
 
 class NotNoted:

@@ -48,7 +48,6 @@ class Fields(Protocol):
 
     def field(self, name: str) -> Sequence[Any]:
         """Return the value of the field for each record. Raises `KeyError`, or `TypeError` for a value that is no record."""
-        ...
 
 
 class Codec(Protocol[T]):
@@ -60,7 +59,6 @@ class Codec(Protocol[T]):
         Raises:
             SerializationError: The value does not fit the schema.
         """
-        ...
 
     def decode(self, data: bytes) -> T:
         """Return the value of bytes. Never called with None.
@@ -69,11 +67,9 @@ class Codec(Protocol[T]):
             DeserializationError: The bytes cannot be decoded. No other error is raised for them.
             RetryLater: The schema must be requested from a registry, which does not answer.
         """
-        ...
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
         """Decode a column; one bad item does not stop the others. Raises only `RetryLater`."""
-        ...
 
 
 # ---- store --------------------------------------------------------------------------------------------------------
@@ -92,7 +88,6 @@ class OrderedKeys(Protocol[K_contra]):
             start: The first key; None: from the beginning.
             end: The key behind the last one; None: to the end.
         """
-        ...
 
 
 @runtime_checkable
@@ -101,7 +96,6 @@ class CanonicalKeys(Protocol):
 
     def for_keys(self) -> "Codec[Any]":
         """Return the codec of keys."""
-        ...
 
 
 @runtime_checkable
@@ -110,7 +104,6 @@ class VersionedKeys(Protocol):
 
     def version(self, data: bytes) -> bytes:
         """Return the part of an encoded value that names its schema; empty if there is none."""
-        ...
 
 
 @runtime_checkable
@@ -131,7 +124,6 @@ class TopicCodec(Protocol):
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Codec[Any]":
         """Return the codec of the keys or values of a topic; the same object for the same topic."""
-        ...
 
 
 @runtime_checkable
@@ -145,7 +137,6 @@ class PreparedCodec(Protocol):
             ConfigurationError: It cannot write: its schema is not registered, or its registry refuses it.
             RetryLater: A registry does not answer.
         """
-        ...
 
 
 @runtime_checkable
@@ -175,7 +166,6 @@ class ShownValues(Protocol):
 
     def plain(self, value: Any) -> Any:
         """Return a value as dicts, lists, texts and numbers."""
-        ...
 
 
 @runtime_checkable
@@ -200,7 +190,6 @@ class WindowedKeys(Protocol[K_contra]):
 
     def inner(self, data: bytes) -> bytes:
         """Return the bytes of the key without its window."""
-        ...
 
     def bounds(self, key: K_contra, since_ms: int, until_ms: int) -> tuple[bytes, bytes]:
         """Return the first encoded key and the one behind the last, of the windows of a key in a range of time.
@@ -210,11 +199,9 @@ class WindowedKeys(Protocol[K_contra]):
             since_ms: The beginning of the range, in milliseconds since 1970.
             until_ms: Its end, exclusive.
         """
-        ...
 
     def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
         """Return whether the window of an encoded key overlaps the range."""
-        ...
 
 
 class Store(Protocol):
@@ -237,11 +224,9 @@ class Store(Protocol):
             bulk: Faster, for loading: a crash may lose the latest bulk writes, but never one in the middle: a reader
                 finds a prefix of the writes, with the checkpoint that belongs to it.
         """
-        ...
 
     def checkpoint(self) -> bytes | None:
         """Return the checkpoint of the last write; None for a new store."""
-        ...
 
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
@@ -250,7 +235,6 @@ class Store(Protocol):
 
         A damaged file raises `StoreCorrupted` at the latest when the iterator ends; it never ends early in silence.
         """
-        ...
 
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
         """Return the rows of several short ranges as `scan` does, for a lookup each; less if they come in order."""
@@ -264,11 +248,9 @@ class Store(Protocol):
     @property
     def release_requested(self) -> bool:
         """Whether another process on this machine has asked for the store since it was opened."""
-        ...
 
     def close(self) -> None:
         """Flush and release the lock. Waits for open scans of other threads; may be called twice."""
-        ...
 
 
 class Stores(Protocol):
@@ -286,15 +268,12 @@ class Stores(Protocol):
             StoreCorrupted: Its files are damaged; `destroy` it and open again.
             StoreInUse: Another process holds it; the message says which.
         """
-        ...
 
     def destroy(self, table: str, partition: int) -> None:
         """Delete the rows of a store that is not open. No error if there is none."""
-        ...
 
     def present(self) -> Mapping[tuple[str, int], float]:
         """Return table and partition of each store on disk, with the wall time in seconds of its last use."""
-        ...
 
     def close(self) -> None: ...
 
@@ -351,19 +330,15 @@ class ClusterClient(Protocol):
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         """Return the topics among these that exist. Raises `RetryLater`."""
-        ...
 
     def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the ids of the topics among these that exist: a cheap query, repeated often. Raises `RetryLater`."""
-        ...
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """Return the first and the end offset of each partition. Raises `RetryLater`."""
-        ...
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the last stable offset of each partition, where committed records end. Raises `RetryLater`."""
-        ...
 
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
@@ -373,15 +348,12 @@ class ClusterClient(Protocol):
         Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none". If it is known that this is
         the reason, the error is `TransactionPending`.
         """
-        ...
 
     def group_names(self) -> frozenset[str]:
         """Return the names of the groups that this user may see. Raises `RetryLater`."""
-        ...
 
     def group_members(self, group: str) -> Sequence[str]:
         """Return the ids of the members of a group, in the order of the range assignor. Raises `RetryLater`."""
-        ...
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records of each partition below an offset for good.
@@ -391,16 +363,13 @@ class ClusterClient(Protocol):
             AuthorizationError: The user lacks the right DELETE on the topic.
             ConfigurationError: Kafka refuses, as for a compacted topic.
         """
-        ...
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
         """Return the partition that holds the committed offsets of the group; None if it is not known."""
-        ...
 
     @property
     def servers(self) -> str:
         """The addresses of Kafka, for commands in error messages."""
-        ...
 
     def close(self) -> None: ...
 
@@ -410,15 +379,12 @@ class RebalanceListener(Protocol):
 
     def assigned(self, places: Sequence[TopicPartition]) -> None:
         """Take these partitions; they arrive paused and stay so until resumed."""
-        ...
 
     def revoked(self, places: Sequence[TopicPartition]) -> None:
         """Release these partitions. They stay assigned until this returns, so it is the last moment to commit."""
-        ...
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
         """Drop these partitions without a commit: other members own them already."""
-        ...
 
 
 class Membership(Protocol):
@@ -442,7 +408,6 @@ class GroupConsumer(Protocol):
             InputLost: The position is outside of the offsets that the partition still holds.
             Fatal: The client cannot continue.
         """
-        ...
 
     def passed(self) -> Mapping[TopicPartition, int]:
         """Return the partitions that were read to their end since the last call, and the position there.
@@ -450,11 +415,9 @@ class GroupConsumer(Protocol):
         The position lies beyond transaction markers and aborted records, which are never returned: everything
         committed below it has been returned by `poll`. A `seek` withdraws the reports before it.
         """
-        ...
 
     def end(self, place: TopicPartition) -> int:
         """Return the end of the partition as the client knows it, without a request; 0 if it is not known yet."""
-        ...
 
     def pause(self, places: Iterable[TopicPartition]) -> None: ...
 
@@ -462,7 +425,6 @@ class GroupConsumer(Protocol):
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         """Continue reading from here; prefetched records are dropped."""
-        ...
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit outside of a transaction (at least once).
@@ -471,13 +433,11 @@ class GroupConsumer(Protocol):
             Migrated: The group refused: these partitions are not ours any more.
             RetryLater: No answer; the commit may have happened, committing again is harmless.
         """
-        ...
 
     def membership(self) -> Membership: ...
 
     def close(self) -> None:
         """Leave the group (the listener's `revoked` is called first)."""
-        ...
 
 
 class TransactionalProducer(Protocol):
@@ -485,7 +445,6 @@ class TransactionalProducer(Protocol):
 
     def open(self, timeout: float) -> None:
         """Begin an epoch, which fences earlier producers with the same transactional id. Raises `RetryLater`, `Fatal`."""
-        ...
 
     def begin(self) -> None: ...
 
@@ -513,7 +472,6 @@ class TransactionalProducer(Protocol):
         Raises:
             SerializationError: Larger than the client's or the topic's limit, or a header's name is no UTF-8.
         """
-        ...
 
     def produce_records(self, records: Iterable[QueuedRecord]) -> None:
         """Queue records as `produce` does, none of them tracked. The hot path of a commit with outputs."""
@@ -526,7 +484,6 @@ class TransactionalProducer(Protocol):
         last_headers: Headers = (),
     ) -> None:
         """Queue rows as `produce` does; only the last is tracked and has the headers. The hot path of a commit."""
-        ...
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
         """Wait until all queued records are acknowledged.
@@ -538,23 +495,18 @@ class TransactionalProducer(Protocol):
             RewindNeeded: A record failed, or a tracked one has no known offset: the work must be repeated.
             SerializationError: The broker refuses a record for good.
         """
-        ...
 
     def send_offsets(self, offsets: Mapping[TopicPartition, Committed], membership: Membership) -> None:
         """Add input offsets to the transaction. Raises `RewindNeeded`, `Migrated`, `OutcomeUnknown`, `Fenced`."""
-        ...
 
     def commit(self, timeout: float) -> None:
         """Commit. Raises `RewindNeeded` (certainly not committed), `OutcomeUnknown`, `Fenced`."""
-        ...
 
     def abort(self, timeout: float) -> None:
         """Abort. After `OutcomeUnknown` the producer must not be used: a late request could end a later transaction."""
-        ...
 
     def close(self) -> None:
         """Drop all queued records and disconnect, without waiting for the broker."""
-        ...
 
 
 class TableReader(Protocol):
@@ -562,7 +514,6 @@ class TableReader(Protocol):
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions too, from these offsets."""
-        ...
 
     def unassign(self, places: Iterable[TopicPartition]) -> None: ...
 
@@ -574,7 +525,6 @@ class TableReader(Protocol):
         It passes transaction markers and compacted gaps once the end has been seen, so it, not the last record's
         offset, shows whether a target is reached.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -607,15 +557,12 @@ class Producer(Protocol):
             QueueFull: There was no room in the queue for as long as a delivery may take; the record was not sent, and
                 `done` is not called.
         """
-        ...
 
     def flush(self, timeout: float) -> int:
         """Wait until all records are acknowledged or have failed. Returns the number that are not acknowledged yet."""
-        ...
 
     def close(self, timeout: float) -> None:
         """Flush, then fail the remaining records with `RetryLater`, then disconnect."""
-        ...
 
 
 class Log(Protocol):
@@ -635,11 +582,9 @@ class Log(Protocol):
             batch_bytes: The most bytes of records that may be sent in one batch.
             transaction_seconds: The seconds after which the broker aborts an open transaction.
         """
-        ...
 
     def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:
         """Return a producer. `delivery_timeout`: the seconds after which an unacknowledged record fails."""
-        ...
 
     def table_reader(self, name: str) -> TableReader: ...
 

@@ -33,11 +33,9 @@ class Span(Protocol):
     @property
     def headers(self) -> Headers:
         """The context as headers for the records of this span; empty if it is not sampled."""
-        ...
 
     def note(self, **facts: Fact) -> None:
         """Add attributes."""
-        ...
 
     def end(self, failure: BaseException | None = None) -> None: ...
 
@@ -53,23 +51,18 @@ class Tracer(Protocol):
 
     def send(self, topic: str) -> Span:
         """Start the span of an emitted record, which ends with Kafka's answer. Part of the thread's current work."""
-        ...
 
     def process(self, group: str, batches: Sequence[RecordBatch]) -> Span:
         """Start the span of a group's handlers processing these records."""
-        ...
 
     def commit(self, group: str, sources: Sequence[Headers]) -> Span:
         """Start the span of a commit that holds the work of these contexts."""
-        ...
 
     def apply(self, view: str, records: RecordBatch) -> Span:
         """Start the span of a view applying changes of a table."""
-        ...
 
     def ask(self, store: str, operation: str, keys: int) -> Span:
         """Start the span of a request to a central store for this many keys. Part of the thread's current work."""
-        ...
 
 
 class _Untraced:

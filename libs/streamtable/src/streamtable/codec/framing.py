@@ -24,11 +24,9 @@ class Framing(Protocol):
 
     def size_of(self, data: bytes) -> int:
         """Return the number of bytes of a record's prefix, which may have another form with another size."""
-        ...
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Framing":
         """Return the framing of the keys or values of a topic; itself if it depends on no topic."""
-        ...
 
     def prefix(self, schema: Schema) -> bytes:
         """Return the prefix of a body of this schema.
@@ -37,7 +35,6 @@ class Framing(Protocol):
             RetryLater: A registry must be asked, and does not answer.
             ConfigurationError: The schema cannot be named this way.
         """
-        ...
 
     def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
         """Return the schema that a prefix names. `prefix` is shorter than `size` if the record is.
@@ -50,7 +47,6 @@ class Framing(Protocol):
             DeserializationError: It names none.
             RetryLater: A registry must be asked, and does not answer.
         """
-        ...
 
 
 class _OneForm:

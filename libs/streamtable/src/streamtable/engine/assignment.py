@@ -33,11 +33,9 @@ class FollowedTable(WholeTable, Protocol):
     @property
     def ready(self) -> bool:
         """Whether the table is loaded. Raises the error that has stopped it."""
-        ...
 
     def position(self) -> Mapping[int, Any]:
         """Return the position of each partition."""
-        ...
 
 
 class TableFollower(Protocol):
@@ -45,19 +43,15 @@ class TableFollower(Protocol):
 
     def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, FollowedTable]:
         """Follow these tables, unless they are followed already. Returns them by name."""
-        ...
 
     def step(self, timeout: float) -> int:
         """Do a slice of the work. Return the number of records that were applied."""
-        ...
 
     def check(self) -> None:
         """Raise the error that has stopped one of the tables for good, if there is one."""
-        ...
 
     def close(self) -> None:
         """Stop following and close the stores."""
-        ...
 
 
 class TableTasks:

@@ -310,10 +310,8 @@ class Tasks(Protocol):
             RetryLater: Ask for the offsets again after a pause, and try again.
             Fatal: The state cannot be recovered.
         """
-        ...
 
     def make(self, recovered: Any) -> BaseTask:
         """Return the task of a partition whose recovery, an `engine.recovery.restore.Restore`, is done. Runs in the main thread."""
-        ...
 
     def close(self) -> None: ...

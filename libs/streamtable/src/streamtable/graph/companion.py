@@ -30,11 +30,9 @@ class Companion(Protocol):
     @property
     def full(self) -> bool:
         """Whether the partition has to take no more records for now."""
-        ...
 
     def placed(self, row_key: bytes) -> None:
         """Note that a handler has set a timer, or cancelled it. Its record may still be undone."""
-        ...
 
     def work(self) -> int:
         """Write the rows whose work is done; called after each poll. Returns the number of rows that were written.
@@ -42,26 +40,21 @@ class Companion(Protocol):
         Raises:
             StoreCorrupted: The store of the rows is damaged.
         """
-        ...
 
     def oldest_ms(self) -> int | None:
         """Return the least event time of a record whose rows are there, committed or not: readers wait for their outputs.
 
         Asked at each commit of a group that passes its watermark on. In milliseconds since 1970; None: there are no rows.
         """
-        ...
 
     def committed(self) -> None:
         """Note that all rows are committed, as they are now."""
-        ...
 
     def undone(self) -> None:
         """Note that all rows are again as they were at the last commit."""
-        ...
 
     def close(self) -> None:
         """End the work: another process continues it. Nothing may be written any more."""
-        ...
 
 
 class Companions(Protocol):
@@ -74,11 +67,9 @@ class Companions(Protocol):
             partition: Its number.
             rows: The rows of the pending timers, by `handlers.timers.PendingTimer`.
         """
-        ...
 
     def measure(self, metrics: Metrics) -> None:
         """Update metrics; called every few seconds, by a thread of the engine's own."""
-        ...
 
     def close(self) -> None: ...
 

@@ -45,15 +45,12 @@ class Outputs(Protocol):
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
         """Send to one of the group's outputs. Raises `GraphError`, `SerializationError`."""
-        ...
 
     def set_aside(self, records: RecordBatch, index: int, error: StreamtableError) -> None:
         """Send a record to the dead letters."""
-        ...
 
     def forget(self) -> None:
         """Drop the records that were not sent ahead."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -120,11 +117,9 @@ class CustomTask(Protocol):
             records: Records of one topic.
             arrived: Monotonic time of the arrival of the oldest.
         """
-        ...
 
     def due(self) -> CommitDue | None:
         """Return the time when the task must be committed; None if it has nothing to commit. Called often."""
-        ...
 
     def prepare(self, services: TaskServices) -> Prepared | Awaitable[Prepared] | None:
         """Do the work of the next commit; None if there is none. Awaitables of several tasks run concurrently.
@@ -135,7 +130,6 @@ class CustomTask(Protocol):
             StoreCorrupted: `services.get` has raised it.
             HandlerFailed: The process is to stop.
         """
-        ...
 
     def write(self) -> Written | None:
         """Write the state that must be durable before Kafka commits the work that was prepared last, if there is any.
@@ -145,11 +139,9 @@ class CustomTask(Protocol):
         Returns:
             The writes that become valid with the commit. None: rows of the group's own table, which the engine writes.
         """
-        ...
 
     def applied(self, next_offsets: Mapping[str, NextOffset]) -> bool:
         """Note that Kafka has committed these offsets and the prepared work. Returns False to recover again."""
-        ...
 
     def rewind(self, next_offsets: Mapping[str, NextOffset]) -> None:
         """Drop everything that was fed and not committed; it is fed again from these offsets. Also called first of all.
@@ -157,7 +149,6 @@ class CustomTask(Protocol):
         Raises:
             InputLost: The first time: the inputs do not begin where they must.
         """
-        ...
 
 
 class CustomTasks(Protocol):
@@ -176,8 +167,6 @@ class CustomTasks(Protocol):
             RetryLater: Ask for the offsets again after a pause, and try again.
             Fatal: The state cannot be recovered.
         """
-        ...
 
     def close(self) -> None:
         """Close everything: the process ends."""
-        ...

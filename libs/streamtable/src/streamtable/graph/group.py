@@ -583,7 +583,6 @@ class Topology(Protocol):
     @property
     def groups(self) -> Sequence[Group[Any, Any]]:
         """The groups, in the order that data flows through them."""
-        ...
 
 
 def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:

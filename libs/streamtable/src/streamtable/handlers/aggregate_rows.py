@@ -15,4 +15,3 @@ class AggregateRows(Protocol[V]):
         Raises:
             WrongPartition: A key belongs to another partition than the records.
         """
-        ...

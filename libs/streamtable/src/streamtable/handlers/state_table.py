@@ -30,7 +30,6 @@ class StateRows(Protocol[V]):
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]: ...
     def put(self, key: bytes, value: V | None) -> None:
         """Write a row; None deletes it."""
-        ...
 
     def replace(self, gone: Collection[bytes], made: Mapping[bytes, V], new: Collection[bytes]) -> None: ...
     def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, V]]]: ...
@@ -40,7 +39,6 @@ class StateRows(Protocol[V]):
     @property
     def log(self) -> "ExpiringLog[V]":
         """The same rows, for a step that appends rows, remembers them itself, and lets them expire."""
-        ...
 
 
 class ExpiringLog(Protocol[V_contra]):
@@ -52,33 +50,26 @@ class ExpiringLog(Protocol[V_contra]):
     @property
     def notes(self) -> dict[bytes, Any]:
         """The cache where a step keeps its knowledge of the rows, under keys of its own. A rollback of rows empties it."""
-        ...
 
     @property
     def commits(self) -> int:
         """The number of commits so far."""
-        ...
 
     @property
     def cache_bytes(self) -> int:
         """About how much memory may be taken for rows, beside those that have changed since the last commit."""
-        ...
 
     def append(self, keys: Sequence[bytes], rows: Sequence[V_contra], due_ms: Sequence[int]) -> None:
         """Write rows with new keys; see `OrderedTable.append`."""
-        ...
 
     def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return the encoded rows of several ranges, without those that were appended since the last commit."""
-        ...
 
     def gone_before_ms(self) -> int:
         """Return a lower bound of all due times: rows that were due earlier have been deleted."""
-        ...
 
     def last_due_ms(self) -> int | None:
         """Return the due time of the last row, committed or not; None: there are no rows."""
-        ...
 
 
 class StateTable(Generic[K, V]):

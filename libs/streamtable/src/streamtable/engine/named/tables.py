@@ -21,23 +21,18 @@ class Named(Protocol):
     @property
     def changed_bytes(self) -> int:
         """About how many bytes the next commit will write."""
-        ...
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
         """Return the records for the changelog."""
-        ...
 
     def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Any:
         """Return the rows of the local store that these records make."""
-        ...
 
     def committed(self) -> None:
         """Forget the changes: they are in the store now."""
-        ...
 
     def forget(self) -> None:
         """Drop the changes since the last commit."""
-        ...
 
 
 def expansions(group: Group[Any, Any]) -> Mapping[str, Expand]:
