@@ -119,7 +119,7 @@ class Restore:
     @property
     def remaining(self) -> int:
         """The number of offsets still to read."""
-        return sum(each.end - each.position for each in self.readings)
+        return sum(max(0, each.end - each.position) for each in self.readings)
 
 
 class Restorer:
