@@ -55,8 +55,10 @@ test: setup-spark ## run all checks and tests, with a real broker and the short 
 
 # Five workers on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
 # long ones first. A worker that crashes (in a client's C code) ends the run: xdist waits for ever if it replaces it.
-# Short fault tests need the machine to themselves.
+# Short fault tests need the machine to themselves. In a new checkout one process compiles all modules and rewrites the
+# assertions of all tests before: the workers, which all collect the same at the same time, would do it five times.
 tests: setup-spark
+	$(if $(wildcard tests/__pycache__/test_costs.*-pytest-*.pyc),,-@$(BIN)/pytest --collect-only -qq -p no:schemathesis > /dev/null)
 	$(BIN)/pytest -n 5 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
 		--hold 620 -m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 100 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)

@@ -38,11 +38,9 @@ class Registry(Protocol):
 
     def schema(self, schema_id: int | str) -> Registered:
         """Return the schema of an id. Raises `RetryLater`, and `DeserializationError` if there is none."""
-        ...
 
     def id_of(self, subject: str, definition: Definition) -> int | str:
         """Return the id of a registered schema. Raises `ConfigurationError` if it is not registered, and `RetryLater`."""
-        ...
 
 
 class FileRegistry:

@@ -376,10 +376,8 @@ class _Start:
                         f"the step of {table.topic!r} is new, and follows the changes of {name!r}, which has rows already: it "
                         "would take away rows that it has never added. Read the table in a group of its own (flow.table(..., "
                         "group=...)), which handles the rows that are there first; or give the flow another name; or build "
-                        f"all tables again ('streamtable group reset {self.program.group} --to earliest --empty-table')",
-                        topic=table.topic,
-                        partition=self.partition,
-                    )
+                        f"all tables again ('streamtable group reset {self.program.group} --to earliest --empty-table')"
+                    ).at(table.topic, self.partition)
 
     def _has_changed(self, name: str) -> bool:
         """Whether a table of the group has had rows, or an input with changes was handled."""

@@ -173,11 +173,8 @@ class ReplicaSet:
         for replica in self._replicas:
             if replica.partition == error.partition:
                 replica.fail(error)
-        return NotReady(
-            f"a part of the local copy is damaged, and is loaded again: {error.message}",
-            topic=self._table,
-            partition=error.partition,
-        )
+        damaged = NotReady(f"a part of the local copy is damaged, and is loaded again: {error.message}")
+        return damaged.at(self._table, error.partition)
 
     def missing(self) -> str:
         """Return the reason why it is not ready yet, with the error of the last question to Kafka."""

@@ -238,11 +238,8 @@ def _after(last: Mapping[TopicPartition, int], place: TopicPartition, before: in
     if last[place] < before:
         raise StateLost(
             f"the changelog has gone back: a record was stored at {last[place]}, but the table stands at {before}. The "
-            "topic was deleted and created again, or has lost its end: restore it, or rebuild the table",
-            topic=place.topic,
-            partition=place.partition,
-            offset=last[place],
-        )
+            "topic was deleted and created again, or has lost its end: restore it, or rebuild the table"
+        ).at(*place, last[place])
     return last[place] + 1
 
 

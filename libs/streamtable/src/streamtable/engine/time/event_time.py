@@ -363,13 +363,10 @@ class TimedInput:
 
     def _invalid(self, records: RecordBatch, index: int, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(
-            f"the event time of a record of group {self._group!r} cannot be read: {type(error).__name__}: {error}",
-            topic=records.topic,
-            partition=records.partition,
-            offset=records.offsets[index],
+            f"the event time of a record of group {self._group!r} cannot be read: {type(error).__name__}: {error}"
         )
         failed.__cause__ = error
-        return failed
+        return failed.at(*records.place, records.offsets[index])
 
     def _refuse_future(
         self, records: RecordBatch, times: list[int], bad: dict[int, StreamtableError]
@@ -390,11 +387,8 @@ class TimedInput:
                 bad[index] = FutureEventTime(
                     f"the event time {as_text(time_ms)} is more than {self._ahead_ms / 1000:g} s ahead of "
                     f"{as_text(clock_ms)}, {'when the broker appended the record' if appended else 'the time now'}: "
-                    "correct the clock of the program that wrote it, or raise max_ahead of EventTime",
-                    topic=records.topic,
-                    partition=records.partition,
-                    offset=records.offsets[index],
-                )
+                    "correct the clock of the program that wrote it, or raise max_ahead of EventTime"
+                ).at(*records.place, records.offsets[index])
 
 
 def milliseconds(found: object) -> int:
