@@ -103,7 +103,7 @@ SHOWN: dict[tuple[str, str], tuple[str, Any]] = {
     **{("avro", each): ("Order", {"id": "a"}) for each in REGISTRIES},
     **{("protobuf", each): ("Head", {"a": "a"}) for each in REGISTRIES},
 }
-"""What the console shows of a record whose program it does not know; of all other codecs JSON, or its text."""
+"""The type and value on the console of a record whose program it does not know; of all other codecs JSON, or its text."""
 every_codec = pytest.mark.parametrize(("name", "framing"), NAMES)
 
 
