@@ -160,3 +160,16 @@ def test_another_schema_is_refused_for_the_rows_of_a_group_s_own_table(tester: T
     tester.start(before)
     tester.emit(NUMBERS, "a", 5)
     assert rows(tester, before) == {"a": {"cents": 10}}
+
+
+def test_the_schema_is_recorded_beside_the_meaning_that_processes_of_the_version_before_compare(
+    tester: Tester,
+) -> None:
+    group = totals(Avro(BEFORE), own=False)
+    tester.run(group)
+    tester.emit(NUMBERS, "a", 5)
+    found = {record.key(): record.value() for _, record in tester.kafka.records("g-states")}
+    assert found[b"totals"] == b"String() to Avro('Total', SingleObject)"
+    schema = found[b"totals\0avro"]
+    assert schema is not None
+    assert BEFORE in schema.decode().replace('\\"', '"')
