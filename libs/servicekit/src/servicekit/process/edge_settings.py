@@ -173,7 +173,7 @@ class EdgeSettings(EnvironmentSettings):
     grpc_key_file: ExistingFile | None = None
     grpc_client_authorities_file: ExistingFile | None = None
 
-    def check_together(self) -> None:
+    def _check_together(self) -> None:
         tokens = [self.jwt_algorithm, self.jwt_key_file, self.jwt_issuer, self.jwt_audience]
         if any(tokens) and not all(tokens):
             names = "JWT_ALGORITHM, JWT_KEY_FILE, JWT_ISSUER and JWT_AUDIENCE"

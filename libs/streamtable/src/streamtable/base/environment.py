@@ -71,13 +71,13 @@ class EnvironmentSettings:
                 wrong[name] = str(error)
         if not wrong:
             try:
-                self.check_together()
+                self._check_together()
             except ValueError as error:
                 wrong[""] = str(error)
         if wrong:
             raise _Wrong(wrong)
 
-    def check_together(self) -> None:
+    def _check_together(self) -> None:
         """Raise `ValueError` if fields contradict each other; a subclass knows which may."""
 
     @classmethod
