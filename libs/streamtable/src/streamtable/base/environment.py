@@ -40,9 +40,10 @@ class EnvironmentSettings:
     """Settings of a process. A subclass sets `env_prefix`; a field's variable is the prefix and its name in capitals.
 
     Each subclass is a frozen dataclass. A field is a `str`, or has its check in the annotation:
-    `wait: Annotated[float, seconds(0, 8)] = 5.0`; either may be None. One that is declared with
-    `field(repr=False)` is a secret, and `field(metadata={"variables": (...)})` gives it variables of other names, of which the
-    first that is set counts.
+    `wait: Annotated[float, seconds(0, 8)] = 5.0`; either may be None. `field(repr=False)` declares a secret, and
+    `field(metadata={"variables": (...)})` gives a field variables of other names: the first that is set counts. A subclass
+    whose fields may contradict each other overrides `_check_together`.
+
     A variable that begins with the prefix and names no field is rejected, since it is probably misspelt: `env_others` are
     further names to suggest. The constructor itself reads no environment.
 
