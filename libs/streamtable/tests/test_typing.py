@@ -336,32 +336,35 @@ PROGRAMS = {
     "typed": TYPED,
     "refused": REFUSED,
 }
+PAGE = (ROOT / "docs/how-to/extend.md").read_text()
+# The programs of the page, which both must accept; here, since a start of each takes longer than all programs.
+OF_THE_PAGE = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+TEXTS = {name: HEAD + text for name, text in PROGRAMS.items()}
+TEXTS |= {f"extend_{number}": text for number, text in enumerate(OF_THE_PAGE)}
 
 
 def text_of(name: str) -> list[str]:
-    return (HEAD + PROGRAMS[name]).splitlines()
+    return TEXTS[name].splitlines()
 
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The messages of mypy for each program, from one run: the start of mypy takes longer than all programs."""
     folder = tmp_path_factory.mktemp("typing")
-    for name in PROGRAMS:
+    for name in TEXTS:
         (folder / f"{name}.py").write_text("\n".join(text_of(name)))
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--show-error-codes"]
     command += ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
-    command += [str(folder / f"{name}.py") for name in PROGRAMS]
+    command += [str(folder / f"{name}.py") for name in TEXTS]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    said = {
-        name: [line for line in lines if line.partition(":")[0].endswith(f"{name}.py")] for name in PROGRAMS
-    }
+    said = {name: [line for line in lines if line.partition(":")[0].endswith(f"{name}.py")] for name in TEXTS}
     assert sum(map(len, said.values())) == len(lines), "all is said of one of them"
     return said
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_mypy_accepts_what_fits_together_and_refuses_what_does_not(
     name: str, checked: dict[str, list[str]]
 ) -> None:
@@ -385,19 +388,19 @@ def test_mypy_accepts_what_fits_together_and_refuses_what_does_not(
 def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int]]:
     """The lines of each program with pyright's errors, from one run. Its settings are its own."""
     folder = tmp_path_factory.mktemp("pyright")
-    for name in PROGRAMS:
+    for name in TEXTS:
         (folder / f"{name}.py").write_text("\n".join(text_of(name)))
     (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(folder)]
     command += ["--pythonpath", sys.executable, "--level", "error"]
     done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
-    found: dict[str, set[int]] = {name: set() for name in PROGRAMS}
+    found: dict[str, set[int]] = {name: set() for name in TEXTS}
     for each in json.loads(done.stdout)["generalDiagnostics"]:
         found[Path(each["file"]).stem].add(each["range"]["start"]["line"] + 1)
     return found
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_pyright_refuses_the_same_lines(name: str, checked_by_pyright: dict[str, set[int]]) -> None:
     lines = text_of(name)
     expected = {number for number, line in enumerate(lines, start=1) if "# refused:" in line}

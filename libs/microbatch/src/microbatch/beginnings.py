@@ -30,8 +30,5 @@ class Beginnings:
             if offset > 0:
                 raise InputLost(
                     f"the group begins at offset 0, but the topic begins at {offset}: records were deleted (retention) "
-                    "before they were processed. Set the group's offset to accept the loss",
-                    topic=topic,
-                    partition=partition,
-                    offset=0,
-                )
+                    "before they were processed. Set the group's offset to accept the loss"
+                ).at(topic, partition, 0)

@@ -53,15 +53,11 @@ def committed_state_of(partition: int, committed: Mapping[str, Committed | None]
             raise InputLost(
                 "the group has no committed offset for this input, but has read it before: the topic was deleted and "
                 "recreated, or the offset was deleted. Starting over could count records twice that the central store "
-                "has. Set the group's offset for this input, or clear the tenant and start from the beginning",
-                topic=topic,
-                partition=partition,
-            )
+                "has. Set the group's offset for this input, or clear the tenant and start from the beginning"
+            ).at(topic, partition)
         if ours.get(topic) != (committed_state, inputs):
             raise StateLost(
                 "the offset of this input was set by another tool, those of the others were not: the rows in the central "
-                "store do not match. Clear the tenant and set all offsets of the group, or give it another tenant",
-                topic=topic,
-                partition=partition,
-            )
+                "store do not match. Clear the tenant and set all offsets of the group, or give it another tenant"
+            ).at(topic, partition)
     return committed_state

@@ -149,11 +149,8 @@ class EmbeddedTasks:
                 raise StateLost(
                     "the group has committed with a central store, which has its rows: the embedded store would "
                     "start empty. Run it with that store (STREAMTABLE_STORE), or give the group another name, "
-                    "or delete its offsets to start from the beginning of its inputs",
-                    topic=topic,
-                    partition=partition,
-                    offset=each.next_offset,
-                )
+                    "or delete its offsets to start from the beginning of its inputs"
+                ).at(topic, partition, each.next_offset)
         self._around.beginnings.note(partition, committed)
         return BatchTask(self._around, partition, EmbeddedRows(partition, self._changelog, self._owners))
 

@@ -31,15 +31,12 @@ class PartitionRows(Protocol):
 
     def stored(self, services: TaskServices) -> StoredRows:
         """Return the committed rows, for the next batch."""
-        ...
 
     def written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:
         """Return the rows that a batch has written. Raises as `rows.written`, and `GraphError` for rows of others."""
-        ...
 
     def changes(self, writes: BatchWrites) -> Changes:
         """Return the rows that the commit itself writes, to the group's own table."""
-        ...
 
     def write(self, writes: BatchWrites, committed: Mapping[str, NextOffset]) -> Written | None:
         """Write the rows of a batch, or none, ahead of the commit. See `CustomTask.write`.
@@ -51,11 +48,9 @@ class PartitionRows(Protocol):
         Raises:
             SerializationError: The store does not take a row.
         """
-        ...
 
     def applied(self, writes: BatchWrites) -> bool:
         """Note that Kafka has committed these writes. See `CustomTask.applied`."""
-        ...
 
 
 class CentralRows:

@@ -66,7 +66,6 @@ class ReadRows(Protocol):
 
     def get_many(self, keys: Iterable[bytes]) -> Mapping[bytes, Row]:
         """Return the rows of those keys that have one."""
-        ...
 
 
 class StoredRows:

@@ -288,12 +288,11 @@ class BatchTask:
         first = records[0]
         failed = HandlerFailed(
             f"process of micro-batch {self._group.name!r} raised {type(error).__name__}: {error}; its batch of "
-            f"{len(records)} records was {_places(chunks)}",
-            topic=first.topic if len(records) == 1 else _topics(chunks),
-            partition=self.partition,
-            offset=first.offset if len(records) == 1 else None,
+            f"{len(records)} records was {_places(chunks)}"
         )
         failed.__cause__ = error
+        topic, offset = (first.topic, first.offset) if len(records) == 1 else (_topics(chunks), None)
+        failed.at(topic, self.partition, offset)
         if self._group.on_error is OnError.STOP:
             return failed
         if len(records) == 1:

@@ -88,11 +88,8 @@ class BatchTasks:
                 raise StateLost(
                     f"the group has committed offset {each.next_offset}, but the central store has nothing of this "
                     "partition: it was emptied, lost its rows, or is another store. Counting would start empty: "
-                    "restore the store, or delete the group's offsets to start from the beginning of its inputs",
-                    topic=topic,
-                    partition=partition,
-                    offset=each.next_offset,
-                )
+                    "restore the store, or delete the group's offsets to start from the beginning of its inputs"
+                ).at(topic, partition, each.next_offset)
         self._store.put_many({key: b"plain"}, None)
 
     def _open(self, partition: int, committed_state: CommittedState) -> Ledger:
@@ -118,8 +115,5 @@ def _refuse_embedded(partition: int, committed: Mapping[str, Committed | None]) 
             raise StateLost(
                 "the group has committed with the embedded store, and its rows are in its changelog: a central store "
                 "would start empty. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the "
-                "group another name, or delete its offsets to start from the beginning of its inputs",
-                topic=topic,
-                partition=partition,
-                offset=each.next_offset,
-            )
+                "group another name, or delete its offsets to start from the beginning of its inputs"
+            ).at(topic, partition, each.next_offset)

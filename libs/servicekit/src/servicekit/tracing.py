@@ -19,7 +19,6 @@ class ServerSpan(Span, Protocol):
 
     def fail(self, reason: str) -> None:
         """Mark the span as failed by a fault of the server."""
-        ...
 
 
 class ServerTracer(Tracer, Protocol):
@@ -27,7 +26,6 @@ class ServerTracer(Tracer, Protocol):
 
     def serve(self, name: str, traceparent: bytes | None) -> ServerSpan:
         """Start the span of a request with this trace context header; a malformed one is ignored."""
-        ...
 
 
 def context_of(metadata: Iterable[tuple[str | bytes, str | bytes]]) -> bytes | None:

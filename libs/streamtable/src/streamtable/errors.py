@@ -39,7 +39,7 @@ An error carries its facts as fields (`topic`, `partition`, `offset` where they 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class StreamtableError(Exception):
@@ -68,8 +68,8 @@ class StreamtableError(Exception):
         self.partition = partition
         self.offset = offset
 
-    def at(self, topic: str, partition: int, offset: int | None = None) -> "StreamtableError":
-        """Fill in topic, partition and offset where a lower layer could not know them. Returns itself, to raise."""
+    def at(self, topic: str | None, partition: int | None, offset: int | None = None) -> Self:
+        """Fill in topic, partition and offset. Returns itself, to raise."""
         self.topic, self.partition, self.offset = topic, partition, offset
         return self
 

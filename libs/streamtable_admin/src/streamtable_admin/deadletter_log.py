@@ -325,15 +325,7 @@ class DeadLetterLog:
             for letter, record in batch:
                 place = letter.record.place
                 marker = replayed_marker(*place, letter.record.offset, group=self.group, now=now)
-                for each in (record, marker):
-                    outbox.produce(
-                        each.topic,
-                        each.key,
-                        each.value,
-                        partition=each.partition,
-                        headers=each.headers,
-                        timestamp_ms=each.timestamp_ms,
-                    )
+                outbox.produce_records((record, marker))
             reached("outputs-produced")
             outbox.flush(timeouts.commit)
             reached("flushed")

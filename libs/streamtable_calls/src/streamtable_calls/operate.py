@@ -170,15 +170,7 @@ def _produce(cluster: Cluster, group: str, records: Iterable[OutputRecord]) -> N
 def _commit(producer: TransactionalProducer, records: Iterable[OutputRecord]) -> None:
     producer.begin()
     try:
-        for each in records:
-            producer.produce(
-                each.topic,
-                each.key,
-                each.value,
-                partition=each.partition,
-                headers=each.headers,
-                timestamp_ms=each.timestamp_ms,
-            )
+        producer.produce_records(records)
         producer.flush(_COMMIT_SECONDS)
     except StreamtableError:
         producer.abort(_COMMIT_SECONDS)

@@ -72,23 +72,18 @@ class Executor(Protocol):
 
     def start(self, attempt: Attempt) -> None:
         """Run an attempt, not before the time in its row. One that waits for a later time is hurried by this."""
-        ...
 
     def drop(self, attempt: Attempt) -> None:
         """Forget an attempt; its outcome is not taken any more."""
-        ...
 
     def running(self, call: str) -> int:
         """Return how many calls of a name run. Any thread."""
-        ...
 
     def durations(self, call: str) -> Sequence[float]:
         """Return the seconds that each attempt of a call took that has ended since this was asked last. Any thread."""
-        ...
 
     def cancel(self, calls: "PartitionCalls") -> None:
         """Cancel what runs for a partition: its outcomes are not taken any more."""
-        ...
 
     def close(self) -> None: ...
 

@@ -127,14 +127,7 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
             raise Refused(f"group {group!r} has advanced at {record.place} meanwhile; check again")
         outbox.begin()
         try:
-            outbox.produce(
-                letter.topic,
-                letter.key,
-                letter.value,
-                partition=letter.partition,
-                headers=letter.headers,
-                timestamp_ms=letter.timestamp_ms,
-            )
+            outbox.produce_records([letter])
             _send_offset(cluster, outbox, group, record, committed)
         except StreamtableError:
             outbox.abort(COMMIT_S)

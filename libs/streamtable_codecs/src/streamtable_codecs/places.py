@@ -25,11 +25,9 @@ class Places(Protocol):
 
     def written(self, message: Descriptor) -> bytes:
         """Return the bytes that name a message. Raises `ConfigurationError` if the framing cannot name it."""
-        ...
 
     def end(self, data: bytes, start: int) -> int:
         """Return the end of the bytes that begin at `start`. Raises `DeserializationError`."""
-        ...
 
     def name(self, place: bytes, package: str, messages: Sequence[PlacedMessage]) -> str:
         """Return the full name of the message that these bytes name in a file.
@@ -38,7 +36,6 @@ class Places(Protocol):
             IndexError: The file has no such message; its text says which.
             DeserializationError: The bytes have not this form.
         """
-        ...
 
 
 class Indexes:
@@ -104,7 +101,7 @@ class Names:
         size, begin = _varint(data, start)
         if size > len(data) - begin:
             raise DeserializationError(
-                f"not the name of a message: {size} bytes, and {len(data) - begin} are left"
+                f"not the name of a message: {size} bytes, with {len(data) - begin} left"
             )
         return begin + size
 

@@ -6,6 +6,7 @@ The console and the command line load `from_environment` as an entry point of th
 import base64
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -16,10 +17,11 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
 from exactavro import Malformed, Schema, Unusable, decode, make_reader
+from streamtable.base.environment import secret_in
 from streamtable.base.types import Headers
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater, StreamtableError
 from streamtable_codecs.access import Basic, Bearer, Tls
-from streamtable_codecs.framing import Confluent
+from streamtable_codecs.framing import Apicurio, Confluent, InRegistry
 from streamtable_codecs.messages import messages_in
 from streamtable_codecs.registry import HttpRegistry, Registry
 from streamtable_codecs.schemas import Registered
@@ -39,36 +41,53 @@ _GOOGLES = {
 }
 # fmt: on
 _VARIABLE = "SCHEMA_REGISTRY_"
+_NAMES = ("URL", "USER", "PASSWORD", "PASSWORD_FILE", "TOKEN", "TOKEN_FILE", "CA_FILE")
+_OF_A_SERVICE = re.compile(r"SERVICE_HOST|(SERVICE_)?PORT(_\w+)?")
+"""Kubernetes sets such variables for a service that is named `schema-registry`."""
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> "RegisteredRecords":
-    """Return the decoder of the registry at `SCHEMA_REGISTRY_URL`.
+def from_environment(environment: Mapping[str, str] = os.environ) -> "RegisteredRecords | None":
+    """Return the decoder of the registry at `SCHEMA_REGISTRY_URL`; None if the variable is empty, or not there.
 
-    `SCHEMA_REGISTRY_USER` and `..._PASSWORD`, or `..._TOKEN`, are its login, and `..._CA_FILE` its certificate authorities.
+    `SCHEMA_REGISTRY_USER` and `..._PASSWORD`, or `..._TOKEN`, are its login, and `..._CA_FILE` its certificate authorities. A
+    password and a token may be in the file that `..._PASSWORD_FILE` or `..._TOKEN_FILE` names.
 
     Raises:
-        ConfigurationError: The URL or a file cannot be used, or there are a user and a token.
+        ConfigurationError: A variable is unknown, the URL or a file cannot be used, or there are a user and a token.
     """
-    given = {
-        name: environment.get(_VARIABLE + name, "")
-        for name in ("URL", "USER", "PASSWORD", "TOKEN", "CA_FILE")
-    }
+    given = _given(environment)
+    if not given["URL"]:
+        return None
     if given["USER"] and given["TOKEN"]:
         raise ConfigurationError(f"{_VARIABLE}USER and {_VARIABLE}TOKEN: give one of them")
-    auth = Basic(given["USER"], given["PASSWORD"]) if given["USER"] else None
+    bearer = Bearer(given["TOKEN"]) if given["TOKEN"] else None
+    auth = Basic(given["USER"], given["PASSWORD"]) if given["USER"] else bearer
     tls = Tls(ca=given["CA_FILE"]) if given["CA_FILE"] else None
-    registry = HttpRegistry(
-        given["URL"],
-        auth=Bearer(given["TOKEN"]) if given["TOKEN"] else auth,
-        tls=tls,
-        timeout=1.0,
-        attempts=1,
-    )
-    return RegisteredRecords(registry)
+    return RegisteredRecords(HttpRegistry(given["URL"], auth=auth, tls=tls, timeout=1.0, attempts=1))
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings by the ends of their names, secrets in the place of their files. Raises `ConfigurationError`."""
+    named = {
+        name.removeprefix(_VARIABLE): text for name, text in environment.items() if name.startswith(_VARIABLE)
+    }
+    for name in sorted(named.keys() - _NAMES):
+        if not _OF_A_SERVICE.fullmatch(name):
+            known = ", ".join(_VARIABLE + each for each in _NAMES)
+            raise ConfigurationError(f"{_VARIABLE}{name}: there is no such setting; there are {known}")
+    given = dict.fromkeys(_NAMES, "") | named
+    for name, file in (("PASSWORD", "PASSWORD_FILE"), ("TOKEN", "TOKEN_FILE")):
+        if given[file] and given[name]:
+            raise ConfigurationError(f"{_VARIABLE}{name} and {_VARIABLE}{file}: give one of them")
+        try:
+            given[name] = secret_in(given[file]) if given[file] else given[name]
+        except ValueError as error:
+            raise ConfigurationError(f"{_VARIABLE}{file}: {error}") from error
+    return given
 
 
 class RegisteredRecords:
-    """Decodes keys and values in Confluent's wire format: with a schema's id or GUID in front, or in a header.
+    """Decodes keys and values in Confluent's wire format, with a schema's id or GUID in front, or in a header; or in Apicurio's.
 
     Args:
         registry: The registry.
@@ -76,7 +95,7 @@ class RegisteredRecords:
     """
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
-        self._framing = Confluent(registry)
+        self._framing, self._apicurio = Confluent(registry), Apicurio(registry)
         self._clock = clock
         self._readers: dict[bytes, Read] = {}
         self._away_until = 0.0
@@ -96,22 +115,25 @@ class RegisteredRecords:
             size = self._framing.size_of(prefix)
             if len(prefix) < size or not self._framing.fits(prefix):
                 raise DeserializationError(f"__{part}_schema_id: not Confluent's format: {prefix[:20].hex()}")
-            return self._reader(prefix[:size])(prefix[size:] + data)
-        size = self._framing.size_of(data)
-        if len(data) <= size or not self._framing.fits(data[:size]):
+            return self._reader(prefix[:size], self._framing)(prefix[size:] + data)
+        # No schema has the id 0, so an id that begins so is longer.
+        longer = data.startswith(bytes(self._framing.size)) and len(data) > self._apicurio.size
+        framing = self._apicurio if longer else self._framing
+        size = framing.size_of(data)
+        if len(data) <= size or not framing.fits(data[:size]):
             return None
         try:
-            return self._reader(data[:size])(data[size:])
+            return self._reader(data[:size], framing)(data[size:])
         except StreamtableError:
             if len(data) == _LONG_BYTES:
                 return None  # a number, which begins with zeros too
             raise
 
-    def _reader(self, prefix: bytes) -> Read:
+    def _reader(self, prefix: bytes, framing: InRegistry) -> Read:
         read = self._readers.get(prefix)
         if read is not None:
             return read
-        number, now = self._framing.unpack(prefix), self._clock()
+        number, now = framing.unpack(prefix), self._clock()
         if now < self._away_until:
             raise RetryLater("the schema registry did not answer a moment ago")
         if now >= self._unknown_since + AWAY_SECONDS:
@@ -126,15 +148,15 @@ class RegisteredRecords:
         except RetryLater:
             self._away_until = self._clock() + AWAY_SECONDS
             raise
-        read = self._readers[prefix] = self._made(found)
+        read = self._readers[prefix] = self._made(found, framing)
         return read
 
-    def _made(self, found: Registered) -> Read:
+    def _made(self, found: Registered, framing: InRegistry) -> Read:
         match found.kind:
             case "AVRO":
                 return _avro(found)
             case "PROTOBUF":
-                return _protobuf(found, self._framing)
+                return _protobuf(found, framing)
             case "JSON":
                 return _json
         raise DeserializationError(f"a schema of type {found.kind[:100]}")
@@ -163,7 +185,7 @@ def _json(data: bytes) -> tuple[str, Any]:
         raise DeserializationError(f"not JSON: {error}") from error
 
 
-def _protobuf(found: Registered, framing: Confluent) -> Read:
+def _protobuf(found: Registered, framing: InRegistry) -> Read:
     """Messages by the descriptors of the registry: of a source without a descriptor only a compiler could make classes."""
     try:
         files = [_file(text, name) for name, text in (*found.references.items(), ("", found.text))]
@@ -175,9 +197,7 @@ def _protobuf(found: Registered, framing: Confluent) -> Read:
     try:
         pool = _pool_of(files)
     except (TypeError, KeyError) as error:  # a file is missing, or has not the messages that another one uses
-        raise DeserializationError(
-            f"the files of this Protobuf schema do not fit each other: {error}"
-        ) from error
+        raise DeserializationError(f"the files of this schema do not fit each other: {error}") from error
     classes: dict[str, type[Message]] = {}
 
     def read(data: bytes) -> tuple[str, Any]:

@@ -45,7 +45,6 @@ class Subjects(Protocol):
 
     def subject(self, topic: str, part: Literal["key", "value"], record: str) -> str:
         """Return the subject. `record` is the full name of the record."""
-        ...
 
 
 @dataclass(frozen=True)

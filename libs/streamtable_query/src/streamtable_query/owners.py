@@ -52,7 +52,6 @@ class Coordinator(Protocol):
 
     def describe_groups(self, names: Iterable[str]) -> Mapping[str, ListedGroup]:
         """Return the groups, with the partitions of their members. Raises `RetryLater`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,9 @@ class RowSource(Protocol):
     @property
     def group(self) -> str:
         """The name of the consumer group whose members have the partitions."""
-        ...
 
     def topic_id(self, table: str) -> str:
         """Return the id of a table's topic. Raises `NotReady`, `GraphError`."""
-        ...
 
     def get(self, table: str, partition: int, keys: Sequence[bytes], stale_ok: float | None) -> FoundRows:
         """Return the rows of keys of a partition.
@@ -90,13 +88,11 @@ class RowSource(Protocol):
             NotReady: It is loading here, or too old.
             GraphError: There is no such table.
         """
-        ...
 
     def page(
         self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
     ) -> Page:
         """Return the first rows of a range of encoded keys. Raises like `get`."""
-        ...
 
 
 class ProcessorSource:

@@ -95,7 +95,6 @@ class SinkTarget(Protocol):
         Raises:
             ConfigurationError: The target lacks a part that the source needs, such as a column; the message names it.
         """
-        ...
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         """Raise the epoch of a partition, durably, and return it with the position.
@@ -104,7 +103,6 @@ class SinkTarget(Protocol):
             place: The partition.
             owner: The name of this process, for messages.
         """
-        ...
 
     def write(
         self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
@@ -123,8 +121,6 @@ class SinkTarget(Protocol):
             Migrated: Position or epoch are others: another process has taken the partition. Nothing was written.
             Rejected: A change does not fit the target; with its offset if it is known which. Nothing was written.
         """
-        ...
 
     def close(self) -> None:
         """Disconnect. May be called more than once."""
-        ...

@@ -85,7 +85,6 @@ class Driver(Protocol):
 
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:
         """Read the rows of distinct keys, including every acknowledged write. One round trip."""
-        ...
 
     def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         """Set rows; None deletes. One round trip, but not atomic over the keys.
@@ -98,11 +97,9 @@ class Driver(Protocol):
             number: The number of the write, 1 to 2**63 - 1; None: without condition, the last write to arrive wins.
             timeout: The timeout of the attempt in seconds.
         """
-        ...
 
     def flush(self, timeout: float) -> None:
         """Make written rows visible to searches, if the store needs that."""
-        ...
 
     def close(self) -> None: ...
 
@@ -119,7 +116,6 @@ class SearchDriver(Driver, Protocol):
         fields: Mapping[bytes, VersionedFields],
     ) -> WriteResult:
         """Write rows like `write`, with the search fields of those in `fields`; searches see them after the next refresh."""
-        ...
 
 
 class Severity(StrEnum):
@@ -179,15 +175,12 @@ class Admin(Protocol):
 
     def plan(self) -> Sequence[Step]:
         """Return the parts that `create` would create; empty if all exist."""
-        ...
 
     def create(self) -> None:
         """Create the missing parts. Existing parts are not changed."""
-        ...
 
     def examine(self) -> Iterator[StoreFinding]:
         """Check whether acknowledged rows are safe. Changes nothing."""
-        ...
 
 
 @runtime_checkable
@@ -196,11 +189,9 @@ class SweepDriver(Driver, Protocol):
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
         """Yield the tenant's deletions in pages of about 1,000, some possibly twice. `timeout` is for each page."""
-        ...
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
         """Remove those rows whose number is unchanged, each atomically. Returns how many were removed."""
-        ...
 
 
 def tenant_name(name: str) -> str:

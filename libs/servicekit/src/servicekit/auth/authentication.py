@@ -52,7 +52,6 @@ class Authenticator(Protocol):
 
     def authenticate(self, token: str) -> Caller:
         """Return the caller with this credential. Raises `Unauthenticated`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

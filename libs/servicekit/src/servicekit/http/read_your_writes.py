@@ -32,7 +32,6 @@ class WaitableTable(Protocol):
             NotReady: The event is not shown within `timeout` seconds.
             BadToken: There is no such position.
         """
-        ...
 
 
 class ReadYourWrites:

@@ -61,7 +61,6 @@ class ClusterTopics(Protocol):
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         """Return those of these topics that exist. Raises `RetryLater`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,9 @@ class TableWatch(Protocol[V_co]):
         Raises:
             ChangesMissed: The reader was too slow, or the local copy is loaded again; the watch has ended.
         """
-        ...
 
     async def next_async(self) -> KeyedRow[str, V_co] | None:
         """Return the next change; None when the watch has ended. Raises like `next`; cancelling it loses no change."""
-        ...
 
 
 class PartitionAge(Protocol):
@@ -93,7 +91,6 @@ class UserTable(Readable, Protocol[V_co]):
         self, prefix: str | None = None, after: str | None = None, on_unreadable: OnUnreadable | None = None
     ) -> Iterator[tuple[str, V_co]]:
         """Iterate over users in the order of their ids' UTF-8 bytes."""
-        ...
 
     def watch(
         self,
@@ -103,7 +100,6 @@ class UserTable(Readable, Protocol[V_co]):
         on_unreadable: OnUnreadable | None = None,
     ) -> AbstractContextManager[TableWatch[V_co]]:
         """Watch changes from now on, even while the copy is still loading."""
-        ...
 
 
 class WindowBounds(Protocol):
@@ -128,7 +124,6 @@ class WindowTable(Readable, Protocol[V_co]):
 
     def windows(self, key: str, since_ms: int, until_ms: int) -> FoundWindows[V_co]:
         """Return the windows of a key that overlap a range of time. Raises `NotReady`."""
-        ...
 
 
 class WindowFollowing(Protocol[V_co]):
@@ -146,7 +141,6 @@ class WindowFollowing(Protocol[V_co]):
             ChangesMissed: Some were deleted before they were read; the next call continues after them.
             DeserializationError: It cannot be decoded; the next call continues after it.
         """
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -162,7 +156,6 @@ class ClosedWindows(Protocol[V_co]):
         self, key: str, partition: int | None = None, offset: int | None = None
     ) -> WindowFollowing[V_co]:
         """Follow the windows of a key from a position, or from now on. Raises `NotReady`, and `BadToken` for a wrong position."""
-        ...
 
 
 def age_seconds(table: Readable) -> float:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Final, Self, dataclass_transform, get_args, get_type_hints
 
@@ -200,6 +201,22 @@ def _check_in(kind: Any) -> Check:
         )
     inner = _check_in(kinds[0])
     return lambda value: None if value is None else inner(value)
+
+
+def secret_in(path: str) -> str:
+    """Return the secret in a file, its only line without the newline.
+
+    Raises:
+        ValueError: The file cannot be read, or does not have one line. The message does not show what it has.
+    """
+    try:
+        secret = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"{path} cannot be read: {reason}") from None
+    if not secret or not secret.isprintable() or secret != secret.strip():
+        raise ValueError(f"{path}: expected one line with the secret, without surrounding spaces")
+    return secret
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from streamtable.base.environment import EnvironmentSettings, Flag, one_of, seconds
+from streamtable.base.environment import EnvironmentSettings, Flag, one_of, seconds, secret_in
 
 PREFIX = "STREAMTABLE_"
 KAFKA_PREFIX = "STREAMTABLE_KAFKA_"
@@ -280,8 +280,8 @@ class Settings(EnvironmentSettings):
             try:
                 if text != text.strip() or not text or not text.isprintable():
                     raise ValueError("expected text without surrounding spaces, and not empty")
-                if name.removesuffix(".file") in _FROM_FILE:
-                    name, text = name.removesuffix(".file"), _secret(name, text)
+                if name.endswith(".file") and name.removesuffix(".file") in _FROM_FILE:
+                    name, text = name.removesuffix(".file"), secret_in(text)
             except ValueError as error:
                 problems.append(f"{variable}: {error}")
             else:
@@ -304,20 +304,6 @@ def default_of(name: str) -> Any:
 def _is_option(variable: str) -> bool:
     named = variable.startswith(KAFKA_PREFIX) and variable == variable.upper()
     return named and variable not in {KAFKA_PREFIX, f"{KAFKA_PREFIX}TOKEN"}
-
-
-def _secret(option: str, text: str) -> str:
-    """Return the value of a secret option, or the content of the file that it names, without the trailing newline."""
-    if not option.endswith(".file"):
-        return text
-    try:
-        secret = Path(text).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ValueError(f"{text} cannot be read: {reason}") from None
-    if not secret or not secret.isprintable() or secret != secret.strip():
-        raise ValueError(f"{text}: expected one line with the secret, without surrounding spaces")
-    return secret
 
 
 def _option_of_variable(variable: str) -> str:

@@ -1,7 +1,7 @@
 """The Avro codec: a `Codec` made of a schema and a framing."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
@@ -21,6 +21,7 @@ from exactavro import (
     placed,
     unfit,
 )
+from streamtable.base.evolution import marked
 from streamtable.base.ports import Decoded
 from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.lazy import Lazy
@@ -94,11 +95,7 @@ class Avro(Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[bool]",
-        schema: Literal["boolean"],
-        framing: Framing | None = None,
-        *,
-        max_bytes: int = ...,
+        self: "Avro[bool]", schema: Literal["boolean"], framing: _Framing = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
@@ -277,6 +274,21 @@ class Avro(Generic[T]):
     def version(self, data: bytes) -> bytes:
         """See `ports.VersionedKeys`."""
         return data[: self._framing.size_of(data)]
+
+    @property
+    def recorded_key(self) -> str:
+        """See `ports.VersionedKeys`."""
+        return self._recorded([self.schema])
+
+    @property
+    def recorded(self) -> str:
+        """See `ports.EvolvingRows`."""
+        if self._framing.size == 0:
+            return self.recorded_key
+        return self._recorded(self._known.values() if isinstance(self._framing, SingleObject) else ())
+
+    def _recorded(self, known: Iterable[Schema]) -> str:
+        return f"{self!r}{marked({'avro': self.schema.text, 'versions': [each.text for each in known]})}"
 
     @property
     def prefix_header(self) -> str:

@@ -1,7 +1,6 @@
 """Adapts a `CustomTask` to the engine's member: it adds outputs, marker positions, the group's table and the metadata."""
 
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -9,7 +8,7 @@ import orjson
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.base.tracing import carrying
-from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
+from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices, Work
 from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.engine.recovery.restore import Restore
@@ -24,9 +23,7 @@ from streamtable.graph.custom_task import (
     Written,
 )
 from streamtable.graph.group import Group
-from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
-from streamtable.tables.seen import SeenInputs
 
 
 class AdaptedTask(BaseTask):
@@ -174,22 +171,12 @@ class AdaptedTask(BaseTask):
         self._written = self.task.write()
         self.must_recover = self._written is not None and self._written.ahead
 
-    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        seen, records = self._seen(work.next_offsets), self._records_at(work.next_offsets)
-        return {
-            TopicPartition(topic, self.partition): Committed(
-                offset,
-                self._metadata(replace(position, record=records.get(topic) or KeptRecord()), seen.get(topic)),
-            )
-            for topic, offset in work.next_offsets.items()
-        }
-
-    def _metadata(self, position: TablePosition, seen: SeenInputs | None) -> str:
+    def _metadata(self, position: TablePosition) -> str:
         if self._written is None:
-            return replace(position, seen=seen).encode()
+            return super()._metadata(position)
         document = dict(self._written.metadata)
-        if seen is not None:
-            document["seen"] = seen.encode()
+        if position.seen is not None:
+            document["seen"] = position.seen.encode()
         return orjson.dumps(document).decode() if document else ""
 
     def committed(self, work: Work, position: TablePosition) -> None:

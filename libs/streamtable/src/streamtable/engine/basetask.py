@@ -5,7 +5,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -38,9 +38,8 @@ class Work:
     changes: list[tuple[bytes, bytes | None]]  # of the group's table
     next_offsets: Mapping[str, NextOffset]
     dead_letters: int  # among the outputs
-    named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(
-        default_factory=dict
-    )  # changes, by table name
+    # Changes, by table name.
+    named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
     repeats: Mapping[str, int] = field(default_factory=dict)  # events skipped as duplicates, by input
     tombstones: Mapping[str, int] = field(default_factory=dict)  # tombstones skipped, by input
     traced: bool = False  # whether the task can find the records of outputs that Kafka rejects
@@ -210,9 +209,27 @@ class BaseTask(ABC):
     def write_ahead(self, work: Work) -> None:  # noqa: B027 - not every kind has something to do here
         """Write what must be durable before Kafka commits. Raises like `Checkpoint.commit`."""
 
-    @abstractmethod
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         """Return the offsets of all inputs with metadata. `position`: the position of its tables after the commit."""
+        seen, records = self._seen(work.next_offsets), self._records_at(work.next_offsets)
+        return {
+            TopicPartition(topic, self.partition): Committed(
+                offset,
+                self._metadata(
+                    replace(
+                        position,
+                        seen=seen.get(topic),
+                        time=work.times.get(topic),
+                        record=records.get(topic) or KeptRecord(),
+                    )
+                ),
+            )
+            for topic, offset in work.next_offsets.items()
+        }
+
+    def _metadata(self, position: TablePosition) -> str:
+        """Return the metadata of an offset."""
+        return position.encode()
 
     def _records_at(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, KeptRecord]:
         """Return the records of the group's tables, by topic, for the metadata of these offsets."""

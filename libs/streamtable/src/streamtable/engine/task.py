@@ -5,7 +5,6 @@ failure its records are handled carefully, so that each can be undone alone (`en
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -16,7 +15,7 @@ from streamtable.base.event_time import InputTime
 from streamtable.base.ports import Store, TopicInfo
 from streamtable.base.topics import Table
 from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
-from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Work
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.handlers import Around
@@ -34,7 +33,6 @@ from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
 from streamtable.handlers.services import WholeTable
 from streamtable.tables.joined import JoinedTable
-from streamtable.tables.kept import KeptRecord
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.working_table import WorkingTable
 
@@ -357,37 +355,9 @@ class Task(BaseTask):
             self._handled.copy_some(left[0], self.joins)
         self._left_to_copy = [edge for edge in left if not self._handled.complete(edge.table.name)]
 
-    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        """Return the offsets of all inputs, each with the positions of the tables as metadata."""
-        seen, records = self._seen(work.next_offsets), self._records_at(work.next_offsets)
-        return {
-            TopicPartition(topic, self.partition): Committed(
-                offset,
-                replace(
-                    position,
-                    seen=seen.get(topic),
-                    time=work.times.get(topic),
-                    record=records.get(topic) or KeptRecord(),
-                ).encode(),
-            )
-            for topic, offset in work.next_offsets.items()
-        }
-
     def committed(self, work: Work, position: TablePosition) -> None:
         """Write the work to the stores, in one write each, now that Kafka has committed it."""
-        try:
-            if self.table is not None:
-                checkpoint = self._checkpoint(self.group.table.name, position.changelog, work.next_offsets)
-                self.stores[self.group.table.name].write(work.changes, checkpoint)
-            for name, named in self.named.items():
-                topic = self.group.named_topic(name)
-                checkpoint = self._checkpoint(topic, position.tables[name], work.next_offsets)
-                named.store.write(named.rows(work.named.get(name, [])), checkpoint)
-            for name, joined in self.joins.items():
-                if work.next_offsets[name] != self.committed_offsets[name]:
-                    joined.store.write(joined.changes(), self._joined_checkpoint(name, work.next_offsets))
-        except StoreCorrupted as error:
-            self.failure = error  # the commit stands, and so do the commits of the other tasks
+        self._write(position, work)
         if self.table is not None:
             self.table.committed()
         for kept in self._kept:
@@ -418,19 +388,26 @@ class Task(BaseTask):
 
     def save(self) -> None:
         """Record in the stores that they are current although nothing was committed. Only called when nothing is dirty."""
+        self._write(TablePosition(self.changelog_position, exact=True, tables=self.named_positions))
+
+    def _write(self, position: TablePosition, work: Work | None = None) -> None:
+        """Write the positions of the tables to the stores, with the rows of the work, if there is any."""
+        next_offsets = self.committed_offsets if work is None else work.next_offsets
         try:
             if self.table is not None:
-                self.stores[self.group.table.name].write(
-                    (),
-                    self._checkpoint(self.group.table.name, self.changelog_position, self.committed_offsets),
-                )
+                own = self.group.table.name
+                checkpoint = self._checkpoint(own, position.changelog, next_offsets)
+                self.stores[own].write(() if work is None else work.changes, checkpoint)
             for name, named in self.named.items():
-                topic, position = self.group.named_topic(name), self.named_positions[name]
-                named.store.write((), self._checkpoint(topic, position, self.committed_offsets))
+                topic = self.group.named_topic(name)
+                checkpoint = self._checkpoint(topic, position.tables[name], next_offsets)
+                rows = () if work is None else named.rows(work.named.get(name, []))
+                named.store.write(rows, checkpoint)
             for name, joined in self.joins.items():
-                joined.store.write((), self._joined_checkpoint(name, self.committed_offsets))
+                if work is None or next_offsets[name] != self.committed_offsets[name]:
+                    joined.store.write(joined.changes(), self._joined_checkpoint(name, next_offsets))
         except StoreCorrupted as error:
-            self.failure = error
+            self.failure = error  # the commit stands, and so do the commits of the other tasks
 
     def _checkpoint(
         self, table: str, changelog_position: int, next_offsets: Mapping[str, NextOffset]

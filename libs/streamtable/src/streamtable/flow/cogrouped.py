@@ -11,7 +11,7 @@ from streamtable.flow.plan.nodes import Node, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, WindowedTable, Windows
-from streamtable.flow.windows.windows import Session, TimeWindow, Window
+from streamtable.flow.windows.windows import Session, TimeWindow
 from streamtable.graph.aggregate import Folded
 
 if TYPE_CHECKING:
@@ -74,13 +74,10 @@ class CogroupedStream(Generic[K, A]):
         self, window: TimeWindow | Session, *, retention: timedelta = RETENTION
     ) -> "CogroupedWindows[K, A] | CogroupedSessions[K, A]":
         """Divide the records of all streams into windows by their event times. Arguments as in `GroupedStream.window`."""
-        windows = self._windows(window, retention)
+        windows: Windows[K, Any] = Windows(self.plan, self._merged(), self.key, None, window, None, retention)
         if isinstance(window, Session):
             return CogroupedSessions(SessionStream(windows), self._add)
         return CogroupedWindows(TimeWindowedStream(windows), self._add)
-
-    def _windows(self, window: Window, retention: timedelta) -> Windows[K, Any]:
-        return Windows(self.plan, self._merged(), self.key, None, window, None, retention)
 
     def _merged(self) -> Node:
         group = self.nodes[0].group

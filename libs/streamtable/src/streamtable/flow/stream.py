@@ -247,9 +247,7 @@ class KeyedStream(StreamJoins[K, V]):
         """
         topic = self._node.source and self._node.source.topic
         if not isinstance(topic, Stream):
-            raise GraphError(
-                f"read_from of {self._node.label!r}, which reads no topic: take it of repartition()"
-            )
+            raise GraphError(f"read_from of {self._node.label!r}, which reads no topic: repartition() it")
         return topic
 
     # ---- ends --------------------------------------------------------------------------------------------------------------
@@ -282,9 +280,7 @@ class KeyedStream(StreamJoins[K, V]):
             targets = list(streams)
             step = steps.send_chosen(stream, targets)
         if not targets:
-            raise GraphError(
-                "to() with a function that chooses: give all streams that it may choose by streams="
-            )
+            raise GraphError("to() with a function that chooses: name all that it may choose by streams=")
         label = "to " + ", ".join(each.name for each in targets)
         send(self._plan, self._node, label, step, targets)
 

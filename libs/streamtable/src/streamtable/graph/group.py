@@ -459,7 +459,7 @@ class Group(Generic[K, V]):
     @property
     def key(self) -> Codec[K]:
         """The codec of the keys of all inputs and joined tables."""
-        return self.inputs[0].stream.key if self.inputs else self.changes[0].table.key
+        return self._first.key
 
     @property
     def event_time_inputs(self) -> tuple[str, ...]:
@@ -477,10 +477,7 @@ class Group(Generic[K, V]):
         """The group's table, to be read by views. Raises `GraphError` if it keeps none."""
         if self.persist is None:
             raise GraphError(f"group {self.name!r} keeps no table: it has no Persist edge")
-        first = self.inputs[0].stream if self.inputs else self.changes[0].table
-        return Table(
-            f"{self.name}-table", self.key, self.persist.value, group=self.name, partitioner=first.partitioner
-        )
+        return self._kept(f"{self.name}-table", self.key, self.persist.value)
 
     def state_table(self, state: State[SK, SV]) -> Table[SK, SV]:
         """Return the table of a state, to be read by views. Raises `GraphError` if the group does not keep it.
@@ -489,17 +486,15 @@ class Group(Generic[K, V]):
         its key only where that is the partition of the key, as with the keys of the records.
         """
         if state not in self.states:
-            raise GraphError(
-                f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
-            )
-        first = self.inputs[0].stream if self.inputs else self.changes[0].table
-        return Table(
-            self.named_topic(state.name),
-            state.key,
-            state.value,
-            group=self.name,
-            partitioner=first.partitioner,
-        )
+            raise GraphError(f"group {self.name!r} keeps no state {state.name!r}: add it to its edges")
+        return self._kept(self.named_topic(state.name), state.key, state.value)
+
+    def _kept(self, topic: str, key: Codec[SK], value: Codec[SV]) -> Table[SK, SV]:
+        return Table(topic, key, value, group=self.name, partitioner=self._first.partitioner)
+
+    @property
+    def _first(self) -> Stream[K, Any] | Table[K, Any]:
+        return self.inputs[0].stream if self.inputs else self.changes[0].table
 
     def named_topic(self, name: str) -> str:
         """Return the changelog topic of one of the named tables."""
@@ -562,9 +557,7 @@ def legal_version(version: object, of: str) -> str:
     """Return the version of a program's functions. Raises `GraphError` for anything but a short text."""
     if isinstance(version, str) and len(version) <= _VERSION_CHARACTERS_MAX:
         return version
-    raise GraphError(
-        f"{of} has version={version!r}: give a text of at most {_VERSION_CHARACTERS_MAX} characters"
-    )
+    raise GraphError(f"{of} has version={version!r}: give at most {_VERSION_CHARACTERS_MAX} characters")
 
 
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:

@@ -120,7 +120,10 @@ class KafkaAdmin(KafkaCluster):
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset of each partition with a timestamp not before this one; None if there is none yet."""
         spec = OffsetSpec.for_timestamp(milliseconds)
-        found = self._all_offsets(places, spec, IsolationLevel.READ_UNCOMMITTED)
+        asked = list(places)
+        found = self._offsets(asked, spec, IsolationLevel.READ_UNCOMMITTED)
+        if missing := [place for place in asked if place not in found]:
+            raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*missing[0])
         return {place: offset if offset >= 0 else None for place, offset in found.items()}
 
     def newest_timestamp(self, topic: str) -> int | None:
@@ -272,15 +275,6 @@ class KafkaAdmin(KafkaCluster):
         except KafkaException as error:
             raise self._silent(cause(error)) from error
 
-    def _all_offsets(
-        self, places: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        asked = list(places)
-        found = self._offsets(asked, spec, isolation)
-        if missing := [place for place in asked if place not in found]:
-            raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*missing[0])
-        return found
-
     def _offsets(
         self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
@@ -290,16 +284,8 @@ class KafkaAdmin(KafkaCluster):
         self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[TopicPartition, Any]:
         """Return the broker's answers; partitions without an answer are omitted."""
-        if not asked:
-            return {}
-        futures = self._admin.list_offsets(
-            {Partition(*place): spec for place in asked},
-            isolation_level=isolation,
-            request_timeout=self._timeout,
-        )
         found = {}
-        for each, future in futures.items():
-            place = TopicPartition(each.topic, each.partition)
+        for place, future in (self._list_offsets(asked, spec, isolation) if asked else {}).items():
             try:
                 found[place] = self._result(future)
             except KafkaException as error:

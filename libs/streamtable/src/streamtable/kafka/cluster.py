@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -158,20 +158,19 @@ class KafkaCluster:
         return {name: topic for name, topic in found.items() if topic is not None}
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
-        asked = list(places)
-        if not asked:
-            return {}
-        return self._asked_again(asked, self._watermarks)
+        return self._asked_again(places, self._watermarks)
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        asked = list(places)
-        return self._asked_again(asked, self._stable_ends) if asked else {}
+        return self._asked_again(places, self._stable_ends)
 
     def _asked_again(
-        self, asked: Sequence[TopicPartition], ask: Callable[[Sequence[TopicPartition]], T]
-    ) -> T:
+        self,
+        places: Iterable[TopicPartition],
+        ask: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, T]],
+    ) -> Mapping[TopicPartition, T]:
+        asked = list(places)
         try:
-            return ask(asked)
+            return ask(asked) if asked else {}
         except RetryLater:
             # The client keeps asking the leaders that it knows, by epochs that are over, until the metadata of
             # these very topics is requested.
@@ -181,46 +180,38 @@ class KafkaCluster:
             raise
 
     def _watermarks(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
-        low, high = (
-            self._admin.list_offsets(
-                {Partition(*place): spec for place in asked},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=self._timeout,
-            )
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client's
-        )
-        lows, highs = (
-            {
-                TopicPartition(each.topic, each.partition): self._answer(future, topic=each.topic).offset
-                for each, future in part.items()
-            }
-            for part in (low, high)
-        )
-        for place in asked:
-            # The client's answer when the connection was lost at the wrong moment: no error, and no offset either.
-            if lows[place] < 0 or highs[place] < 0:
-                raise RetryLater(f"no watermarks yet from Kafka at {self._bootstrap_servers}").at(*place)
+        # Both questions before the first answer.
+        low = self._list_offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+        high = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+        lows, highs = self._listed(low), self._listed(high)
         return {place: Watermarks(lows[place], highs[place]) for place in asked}
 
     def _stable_ends(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._listed(self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED))  # type: ignore[no-untyped-call]  # the client's
+
+    def _list_offsets(
+        self, asked: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Mapping[TopicPartition, Future[Any]]:
+        """Ask for an offset of each of these partitions, at least one. Returns the client's answers to come."""
+        partitions = {Partition(*place): spec for place in asked}
         answers = self._admin.list_offsets(
-            {Partition(*place): OffsetSpec.latest() for place in asked},  # type: ignore[no-untyped-call]  # the client's
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=self._timeout,
+            partitions, isolation_level=isolation, request_timeout=self._timeout
         )
+        return {TopicPartition(each.topic, each.partition): future for each, future in answers.items()}
+
+    def _listed(self, answers: Mapping[TopicPartition, Future[Any]]) -> Mapping[TopicPartition, int]:
         found = {}
-        for each, future in answers.items():
-            place = TopicPartition(each.topic, each.partition)
-            found[place] = self._answer(future, topic=each.topic).offset
-            if found[place] < 0:  # no answer in time is no error for the client
+        for place, future in answers.items():
+            found[place] = self._answer(future, topic=place.topic).offset
+            # When there is no answer in time, or the connection was lost at the wrong moment, the client knows no error.
+            if found[place] < 0:
                 raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*place)
         return found
 
     def group_names(self) -> frozenset[str]:
         listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout))
-        for (
-            error
-        ) in listed.errors:  # of a broker that did not answer: a part of the list would look like all of it
+        # Of a broker that did not answer: a part of the list would look like all of it.
+        for error in listed.errors:
             raise self._silent(error)
         return frozenset(each.group_id for each in listed.valid)
 

@@ -240,9 +240,7 @@ class KafkaGroupConsumer:
                 time.sleep(0.002)
             else:
                 return
-        raise Migrated(
-            "a seek in a partition that is not assigned", topic=place.topic, partition=place.partition
-        )
+        raise Migrated("a seek in a partition that is not assigned").at(*place)
 
     def _stopped(self, place: TopicPartition, offset: int, error: KafkaError) -> StreamtableError:
         """Return the error of a partition that the client has stopped, so that it refuses every seek.

@@ -165,10 +165,8 @@ def _load(
             f"the table holds {changelog.marks.high} changes, but the group has no committed offset for "
             f"{', '.join(sorted(inputs))}: offsets expire after a week without members (offsets.retention.minutes), "
             "or were deleted. Starting over would count everything twice. Set the group's offsets to where the table "
-            "stands, or delete the table to rebuild it",
-            topic=changelog.topic.name,
-            partition=partition,
-        )
+            "stands, or delete the table to rebuild it"
+        ).at(changelog.topic.name, partition)
     target = 0 if new else _target(partition, inputs, name, changelog, exactly_once=exactly_once)
     discard = why_discard(changelog, local, now) if local else None
     if local and not discard:
@@ -178,10 +176,8 @@ def _load(
         if changelog.topic.compacted and target > start:
             raise StateLost(
                 f"records {start} to {changelog.marks.low} of the table's changelog have been deleted, though a "
-                "compacted topic loses none by itself (DeleteRecords?); restore the topic or rebuild the table",
-                topic=changelog.topic.name,
-                partition=partition,
-            )
+                "compacted topic loses none by itself (DeleteRecords?); restore the topic or rebuild the table"
+            ).at(changelog.topic.name, partition)
         start = changelog.marks.low
     return Load(discard, start, max(start, target))
 
@@ -234,10 +230,8 @@ def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: L
             raise InputLost(
                 "the group has no committed offset for this input, but its table holds what came before offset "
                 f"{applied}: the topic was deleted and created again, or the offset was deleted. Starting over could "
-                "count everything twice. Set the group's offset to where it is to continue, or rebuild the table",
-                topic=topic,
-                partition=partition,
-            )
+                "count everything twice. Set the group's offset to where it is to continue, or rebuild the table"
+            ).at(topic, partition)
 
 
 def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
@@ -264,11 +258,8 @@ def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
         if lost:
             raise InputLost(
                 f"{lost} was deleted and created again, or lost records. Starting over could count twice, continuing could "
-                "leave records out. Set the group's offset to where it is to continue, or rebuild the table",
-                topic=topic,
-                partition=partition,
-                offset=state.committed.next_offset if state.committed else None,
-            )
+                "leave records out. Set the group's offset to where it is to continue, or rebuild the table"
+            ).at(topic, partition, state.committed.next_offset if state.committed else None)
 
 
 def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
@@ -278,11 +269,8 @@ def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
             raise InputLost(
                 f"the group has no committed offset for this input, and the topic begins at {low}: the group had "
                 "read and deleted the records before, and its offsets are gone. Starting here would skip records. Reset this group "
-                "('streamtable group reset') with --to latest --empty-table, then the group that writes the topic with --to earliest",
-                topic=place.topic,
-                partition=place.partition,
-                offset=low,
-            )
+                "('streamtable group reset') with --to latest --empty-table, then the group that writes the topic with --to earliest"
+            ).at(*place, low)
         return NextOffset(low if state.start == "earliest" else high)
     offset = state.committed.next_offset
     if low <= offset <= high:
@@ -294,11 +282,8 @@ def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
             if offset < low
             else "it was deleted and created again, or lost its end. "
         )
-        + "Set the group's offset to accept the loss",
-        topic=place.topic,
-        partition=place.partition,
-        offset=offset,
-    )
+        + "Set the group's offset to accept the loss"
+    ).at(*place, offset)
 
 
 def _target(
@@ -312,10 +297,8 @@ def _target(
     if furthest > changelog.marks.high:
         raise StateLost(
             f"the group has committed the table's position {furthest}, but its changelog ends at "
-            f"{changelog.marks.high}: the topic was deleted, or has lost its end. Restore it, or rebuild the table",
-            topic=changelog.topic.name,
-            partition=partition,
-        )
+            f"{changelog.marks.high}: the topic was deleted, or has lost its end. Restore it, or rebuild the table"
+        ).at(changelog.topic.name, partition)
     exact = exactly_once and _is_exact(inputs) and min(reached, default=0) >= 0
     return furthest if exact else changelog.marks.high
 

@@ -150,9 +150,8 @@ class ReplicaSet:
         left = math.inf if timeout is None else timeout
         while not self.ready and not self._stop.is_set() and left > 0:
             with self._changed:
-                self._changed.wait(
-                    min(left, _WAKE_SECONDS)
-                )  # never long: the main thread handles signals between
+                # Never long: the main thread handles signals between.
+                self._changed.wait(min(left, _WAKE_SECONDS))
             left -= _WAKE_SECONDS
         return self.ready
 
@@ -174,11 +173,8 @@ class ReplicaSet:
         for replica in self._replicas:
             if replica.partition == error.partition:
                 replica.fail(error)
-        return NotReady(
-            f"a part of the local copy is damaged, and is loaded again: {error.message}",
-            topic=self._table,
-            partition=error.partition,
-        )
+        damaged = NotReady(f"a part of the local copy is damaged, and is loaded again: {error.message}")
+        return damaged.at(self._table, error.partition)
 
     def missing(self) -> str:
         """Return the reason why it is not ready yet, with the error of the last question to Kafka."""

@@ -88,9 +88,7 @@ class CommitWatcher:
             yield future
 
     def _not_yet(self, group: str, place: TopicPartition, offset: int, timeout: float) -> NotReady:
-        error = NotReady(f"{self._how_far((group, place))}, after {timeout:g} s")
-        error.at(*place, offset)
-        return error
+        return NotReady(f"{self._how_far((group, place))}, after {timeout:g} s").at(*place, offset)
 
     def ask(self) -> None:
         """Ask for everything that callers wait for."""

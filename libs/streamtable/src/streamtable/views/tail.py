@@ -189,8 +189,8 @@ class Following(Closing, Generic[K, V]):
         self.read_to = read.read_to
         if read.missed:
             topic = self._tail.stream.name
-            text = f"records of {topic!r} were deleted before they were read"
-            raise ChangesMissed(text, topic=topic, partition=self.partition, offset=self.read_to)
+            missed = ChangesMissed(f"records of {topic!r} were deleted before they were read")
+            raise missed.at(topic, self.partition, self.read_to)
 
     def close(self) -> None:
         """Wait until no thread works for it. Not to be called while a record is awaited."""

@@ -259,11 +259,9 @@ class View(Closing, Generic[K, V]):
 
     def _not_yet(self, ack: Ack, end: int, timeout: float) -> NotReady:
         at = self._replicas.position(ack.partition)
-        error = NotReady(
+        return NotReady(
             f"the effect of the event is in the table at offset {end}, and the view is at {at} after {timeout:g} s"
-        )
-        error.at(self.table.name, ack.partition, end)
-        return error
+        ).at(self.table.name, ack.partition, end)
 
     # ---- questions -------------------------------------------------------------------------------------------------
 

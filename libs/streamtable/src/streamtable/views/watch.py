@@ -229,10 +229,8 @@ class Watch(Closing, Generic[K, V]):
             self._miss(
                 CopyReloaded(
                     f"the local copy was discarded and is loaded again ({reason}), and the watch was ended: watch "
-                    "again, then read the rows",
-                    topic=self._table.name,
-                    partition=partition,
-                )
+                    "again, then read the rows"
+                ).at(self._table.name, partition)
             )
 
     def _miss(self, missed: ChangesMissed) -> None:

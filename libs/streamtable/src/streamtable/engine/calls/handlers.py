@@ -230,9 +230,7 @@ class HandlerCalls:
         )  # fmt: skip
         self.mode.begin(self.records + len(records))
         offset = None if index is None else records.offsets[index]
-        raise RewindNeeded(
-            "a handler failed", topic=records.topic, partition=records.partition, offset=offset
-        ) from error
+        raise RewindNeeded("a handler failed").at(*records.place, offset) from error
 
     # ---- what fails after its handler has returned ---------------------------------------------------------------------
 
@@ -256,9 +254,8 @@ class HandlerCalls:
                 continue
             if source.index != UNKNOWN:  # else next time its records are given to the handler one by one
                 key = source.records.keys[source.index]
-                if (
-                    key is None or key not in blamed
-                ):  # a later one may have failed because of what this one did
+                # A later one may have failed because of what this one did.
+                if key is None or key not in blamed:
                     self._condemn(source, error)
                 blamed.add(key)
             goes_on = True
@@ -277,7 +274,7 @@ class HandlerCalls:
             raise
         except StreamtableError as error:
             self.mode.begin(self.records)
-            raise RewindNeeded(error.message, topic=error.topic, partition=error.partition) from error
+            raise RewindNeeded(error.message).at(error.topic, error.partition) from error
 
     # ---- commit and rewind ---------------------------------------------------------------------------------------------
 
@@ -312,25 +309,17 @@ class HandlerCalls:
         self.mode.condemn(records.topic, offset, failed, records.keys[index])
 
     def _failure(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
-        failed = HandlerFailed(
-            f"the handler of group {self._group!r} raised {type(error).__name__}: {error}",
-            topic=records.topic,
-            partition=records.partition,
-            offset=None if index is None else records.offsets[index],
-        )
+        failed = HandlerFailed(f"the handler of group {self._group!r} raised {type(error).__name__}: {error}")
         failed.__cause__ = error
-        return failed
+        return failed.at(*records.place, None if index is None else records.offsets[index])
 
     def _stop(self, failed: HandlerFailed) -> HandlerFailed:
         stopped = HandlerFailed(
             f"{failed.message}. Correct the handler, or continue without this record: 'streamtable group skip "
-            f"{self._group} {failed.topic} {failed.partition} {failed.offset}'",
-            topic=failed.topic,
-            partition=failed.partition,
-            offset=failed.offset,
+            f"{self._group} {failed.topic} {failed.partition} {failed.offset}'"
         )
         stopped.__cause__ = failed.__cause__
-        return stopped
+        return stopped.at(failed.topic, failed.partition, failed.offset)
 
 
 def _known(keys: Iterable[bytes | None]) -> list[bytes]:

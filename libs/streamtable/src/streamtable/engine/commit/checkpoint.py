@@ -70,9 +70,8 @@ class Checkpoint:
         self._tracer = tracer
         self.step_seconds = step_seconds
         self._open = False  # a transaction has begun and not ended
-        self._refused: defaultdict[int, list[int]] = defaultdict(
-            list
-        )  # outputs of the commit that is being made
+        # Outputs of the commit that is being made.
+        self._refused: defaultdict[int, list[int]] = defaultdict(list)
 
     def commit(self, tasks: Sequence[BaseTask]) -> Sequence[Work]:
         """Commit everything that these tasks have done. Returns their work.
@@ -239,11 +238,8 @@ def _after(last: Mapping[TopicPartition, int], place: TopicPartition, before: in
     if last[place] < before:
         raise StateLost(
             f"the changelog has gone back: a record was stored at {last[place]}, but the table stands at {before}. The "
-            "topic was deleted and created again, or has lost its end: restore it, or rebuild the table",
-            topic=place.topic,
-            partition=place.partition,
-            offset=last[place],
-        )
+            "topic was deleted and created again, or has lost its end: restore it, or rebuild the table"
+        ).at(*place, last[place])
     return last[place] + 1
 
 

@@ -407,9 +407,7 @@ class DueRunner:
                 error=str(self._failure(each, error)), exc_info=error,
             )  # fmt: skip
             self._calls.mode.begin(self._calls.records + self.fired + len(entries))
-            raise RewindNeeded(
-                "a handler failed", topic=each.rows.topic, partition=self._partition
-            ) from error
+            raise RewindNeeded("a handler failed").at(each.rows.topic, self._partition) from error
         each.index.fired(entries[done - 1])
         each.index.give_back(entries[done:])
         self._count(done)
@@ -447,12 +445,10 @@ class DueRunner:
     def _failure(self, each: DueState, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(
             f"the handler of rows of state {each.name!r} of group {self._group!r} that are due raised "
-            f"{type(error).__name__}: {error}",
-            topic=each.rows.topic,
-            partition=self._partition,
+            f"{type(error).__name__}: {error}"
         )
         failed.__cause__ = error
-        return failed
+        return failed.at(each.rows.topic, self._partition)
 
     def _count(self, rows: int) -> None:
         self.fired += rows

@@ -388,13 +388,10 @@ class Dispatcher:
 
     def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
         """As `HandlerCalls.refused`."""
-        self._commit_where_it_stands()
-        return self._calls.refused(outputs, error)
-
-    def _commit_where_it_stands(self) -> None:
         for topic, offset in self.next_offsets.items():
             if offset > self._committed[topic]:
                 self._mode.commit_at(topic, offset)
+        return self._calls.refused(outputs, error)
 
     # ---- unfit records ---------------------------------------------------------------------------------------------
 
@@ -422,7 +419,7 @@ class Dispatcher:
 
     def committed(self, offsets: Mapping[str, NextOffset]) -> None:
         """Note that everything up to these offsets is committed."""
-        self._forget()
+        self.outgoing.forget()
         if self.due is not None:
             self.due.committed()
         self._committed = dict(offsets)
@@ -433,15 +430,12 @@ class Dispatcher:
 
     def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
         """Drop everything since the last commit and continue at these offsets."""
-        self._forget()
+        self.outgoing.forget()
         if self.due is not None:
             self.due.forget()
         self.next_offsets = dict(offsets)
         self._calls.rewind()
         self._choose_rows()
-
-    def _forget(self) -> None:
-        self.outgoing.forget()
 
     def _choose_rows(self) -> None:
         """Let handlers work on the table, or on its journal if each record must be undoable alone."""

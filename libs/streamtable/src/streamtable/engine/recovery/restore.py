@@ -84,9 +84,8 @@ class Restore:
         self.waits_for = ""  # the reason that was logged last
         self.offsets_pending_since: float | None = None
         self.in_use_since: float | None = None
-        self.lock = (
-            threading.Lock()
-        )  # held while its stores are opened: cancelling waits for that, not for the broker
+        # Held while its stores are opened: cancelling waits for that, not for the broker.
+        self.lock = threading.Lock()
 
     @property
     def stores(self) -> dict[str, Store]:
@@ -106,7 +105,7 @@ class Restore:
 
     @property
     def readings(self) -> list[ReadProgress]:
-        """Return the read progress of the tables that are being loaded. Called by the background thread."""
+        """Return the read progress of the tables that are being loaded. Any thread."""
         if self.stage is not Stage.LOADING:
             return []
         replicas = [(self.replicas[table], load) for table, load in list(self.loads.items())]
@@ -119,10 +118,7 @@ class Restore:
     @property
     def remaining(self) -> int:
         """The number of offsets still to read."""
-        if self.stage is not Stage.LOADING:
-            return 0
-        loads = list(self.loads.items())
-        return sum(max(0, load.read_to - self.replicas[table].position) for table, load in loads)
+        return sum(max(0, each.end - each.position) for each in self.readings)
 
 
 class Restorer:

@@ -63,9 +63,8 @@ class EventClock:
         self._idle_after_ms = None if idle_after is None else int(idle_after / timedelta(milliseconds=1))
         stages = stages or Stages()
         self._stage_of = {topic: stages.inputs.get(topic, 0) for topic in inputs}
-        self._timers = stages.states.get(
-            TIMERS["event"], stages.last
-        )  # the stage whose watermark fires timers
+        # The stage whose watermark fires timers.
+        self._timers = stages.states.get(TIMERS["event"], stages.last)
         self._silence = Silence(
             event_time, partition, [each for each in inputs if each not in in_band], clock
         )
@@ -364,13 +363,10 @@ class TimedInput:
 
     def _invalid(self, records: RecordBatch, index: int, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(
-            f"the event time of a record of group {self._group!r} cannot be read: {type(error).__name__}: {error}",
-            topic=records.topic,
-            partition=records.partition,
-            offset=records.offsets[index],
+            f"the event time of a record of group {self._group!r} cannot be read: {type(error).__name__}: {error}"
         )
         failed.__cause__ = error
-        return failed
+        return failed.at(*records.place, records.offsets[index])
 
     def _refuse_future(
         self, records: RecordBatch, times: list[int], bad: dict[int, StreamtableError]
@@ -391,11 +387,8 @@ class TimedInput:
                 bad[index] = FutureEventTime(
                     f"the event time {as_text(time_ms)} is more than {self._ahead_ms / 1000:g} s ahead of "
                     f"{as_text(clock_ms)}, {'when the broker appended the record' if appended else 'the time now'}: "
-                    "correct the clock of the program that wrote it, or raise max_ahead of EventTime",
-                    topic=records.topic,
-                    partition=records.partition,
-                    offset=records.offsets[index],
-                )
+                    "correct the clock of the program that wrote it, or raise max_ahead of EventTime"
+                ).at(*records.place, records.offsets[index])
 
 
 def milliseconds(found: object) -> int:
