@@ -73,7 +73,7 @@ def test_fields_that_contradict_each_other_are_refused() -> None:
         low: Annotated[float, seconds(0, 9)] = 1.0
         high: Annotated[float, seconds(0, 9)] = 2.0
 
-        def check_together(self) -> None:
+        def _check_together(self) -> None:
             if self.low > self.high:
                 raise ValueError("LOW is over HIGH")
 

@@ -46,6 +46,10 @@ def test_a_process_without_a_terminal_loads_nothing_that_it_does_not_use(
     assert {"structlog", "confluent_kafka"} <= packages
 
 
+def test_a_service_without_a_terminal_loads_no_rich() -> None:
+    assert "rich" not in loaded("servicekit.process.runtime", subprocess.PIPE)[1]
+
+
 def test_in_a_terminal_structlog_has_the_tracebacks_of_rich() -> None:
     leader, follower = pty.openpty()
     with closing(os.fdopen(leader)), closing(os.fdopen(follower)):

@@ -173,14 +173,13 @@ class EdgeSettings(EnvironmentSettings):
     grpc_key_file: ExistingFile | None = None
     grpc_client_authorities_file: ExistingFile | None = None
 
-    def check_together(self) -> None:
+    def _check_together(self) -> None:
         tokens = [self.jwt_algorithm, self.jwt_key_file, self.jwt_issuer, self.jwt_audience]
         if any(tokens) and not all(tokens):
             names = "JWT_ALGORITHM, JWT_KEY_FILE, JWT_ISSUER and JWT_AUDIENCE"
             raise ValueError(f"{PREFIX}...: {names} are set together or not at all")
         if (self.grpc_certificate_file is None) != (self.grpc_key_file is None):
-            names = "GRPC_CERTIFICATE_FILE and GRPC_KEY_FILE"
-            raise ValueError(f"{PREFIX}...: {names} are set together or not at all")
+            raise ValueError(f"{PREFIX}GRPC_CERTIFICATE_FILE, {PREFIX}GRPC_KEY_FILE: set both or neither")
         if self.grpc_client_authorities_file is not None and self.grpc_certificate_file is None:
             raise ValueError(f"{PREFIX}GRPC_CLIENT_AUTHORITIES_FILE: it needs {PREFIX}GRPC_CERTIFICATE_FILE")
         if self.rate_burst is not None and self.rate_limit is None:

@@ -41,9 +41,10 @@ class EnvironmentSettings:
     """Settings of a process. A subclass sets `env_prefix`; a field's variable is the prefix and its name in capitals.
 
     Each subclass is a frozen dataclass. A field is a `str`, or has its check in the annotation:
-    `wait: Annotated[float, seconds(0, 8)] = 5.0`; either may be None. One that is declared with
-    `field(repr=False)` is a secret, and `field(metadata={"variables": (...)})` gives it variables of other names, of which the
-    first that is set counts.
+    `wait: Annotated[float, seconds(0, 8)] = 5.0`; either may be None. `field(repr=False)` declares a secret, and
+    `field(metadata={"variables": (...)})` gives a field variables of other names: the first that is set counts. A subclass
+    whose fields may contradict each other overrides `_check_together`.
+
     A variable that begins with the prefix and names no field is rejected, since it is probably misspelt: `env_others` are
     further names to suggest. The constructor itself reads no environment.
 
@@ -72,13 +73,13 @@ class EnvironmentSettings:
                 wrong[name] = str(error)
         if not wrong:
             try:
-                self.check_together()
+                self._check_together()
             except ValueError as error:
                 wrong[""] = str(error)
         if wrong:
             raise _Wrong(wrong)
 
-    def check_together(self) -> None:
+    def _check_together(self) -> None:
         """Raise `ValueError` if fields contradict each other; a subclass knows which may."""
 
     @classmethod
