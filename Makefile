@@ -33,7 +33,7 @@ SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file
 BEGAN := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen site wheels release bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults native-asan mutants kafka-up kafka-down doctor clean lock audit gen site wheels release bench bench-peers bench-publish bench-spark bench-nexmark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -80,6 +80,9 @@ fmt: setup ## format, and fix what ruff can fix
 
 faults: setup-spark ## run the long form: all fault tests and all slow tests, with a new seed each time; SECONDS=120 ROUNDS=20 SEED=
 	FAULTS_SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 --hold 5400 -m "faults or faults_long" $(FAULTS) $(PYTEST_ARGS)
+
+native-asan: setup ## run the tests of the native loops over a build with gcc's address and undefined behaviour sanitizers
+	$(BIN)/pytest -p no:schemathesis libs/streamtable_native/tests/test_sanitized.py $(PYTEST_ARGS)
 
 mutants: setup-spark ## plant mistakes in the modules that matter and check that tests find them; COUNT=20 ONLY=engine
 	@$(PY) -m tests.mutants --count $(COUNT) --only "$(ONLY)"

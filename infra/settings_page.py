@@ -1,12 +1,11 @@
 """Writes the table of STREAMTABLE_... in docs/reference/settings.md, from `Settings`. Run by `make gen`."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import griffe
-from pydantic import BeforeValidator
-from pydantic.fields import FieldInfo
 
+from streamtable.base.environment import Check
 from streamtable.base.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,12 +33,12 @@ def table() -> list[tuple[str, str, str, str]]:
         for each in section.value
     }
     found = []
-    for name, field in Settings.model_fields.items():
+    for name, field in Settings.declared.items():
         if name == "kafka":  # it is not read from one variable
             continue
         meaning, _, default = texts[name].partition(OWN_DEFAULT)
         shown = default.removesuffix(".") or f"`{_text(field.default)}`"
-        found.append((f"`{PREFIX}{name.upper()}`", _clause(meaning), _values(field), shown))
+        found.append((f"`{PREFIX}{name.upper()}`", _clause(meaning), _values(Settings.checks[name]), shown))
     return found
 
 
@@ -59,16 +58,13 @@ def _text(default: Any) -> str:
     )
 
 
-def _values(field: FieldInfo) -> str:
-    """Return what the setting accepts, in the words of its own refusal."""
-    parts = [*field.metadata, *(part for each in get_args(field.annotation) for part in get_args(each))]
-    for part in parts:
-        if isinstance(part, BeforeValidator):
-            try:
-                part.func(object())  # type: ignore[call-arg] # our validators take the value alone
-            except ValueError as refusal:
-                return str(refusal)
-    return "text"
+def _values(check: Check) -> str:
+    """Return what a setting accepts, in the words of its own refusal."""
+    try:
+        check(object())
+    except ValueError as refusal:
+        return str(refusal)
+    return "anything"
 
 
 if __name__ == "__main__":

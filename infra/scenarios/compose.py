@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from infra.scenarios.manifest import Program, Scenario
-from infra.scenarios.text import blocks, comment, entry, flow, with_region
+from infra.scenarios.text import WIDTH, blocks, comment, entry, flow, with_region
 
 _API_PORT: Final = {"emitter": 8080, "view": 50051, "query": 8080}
 
@@ -29,9 +29,9 @@ def secure_file(text: str, scenarios: Sequence[Scenario], users: Iterable[str]) 
         users: All Kafka users of the stack, also those that no scenario has.
     """
     users = list(users)
-    views = [program.service for program in deployed(scenarios) if program.kind == "view"]
+    serving = [program.service for program in deployed(scenarios) if program.serves_grpc]
     files = [f"{user}.password" for user in users] + [
-        f"{view}.{end}" for view in views for end in ("crt", "key")
+        f"{name}.{end}" for name in serving for end in ("crt", "key")
     ]
     folder = "${STACK_SECRETS:-./build/secure}"
     text = with_region(text, "passwords", [f"      - {user}.password" for user in users])
@@ -97,7 +97,14 @@ def _service(scenario: Scenario, program: Program, *, first: bool) -> list[str]:
 
 
 def _environment(program: Program) -> list[str]:
-    own: Mapping[str, Any] = {**program.environment, **dict.fromkeys(program.passed_on), **program.settings}
+    port = _API_PORT["view"]
+    answering = {"STREAMTABLE_GRPC_ADDRESS": f"0.0.0.0:{port}", program.variable("QUERY_ADDRESS"): f":{port}"}
+    own: Mapping[str, Any] = {
+        **(answering if program.answers else {}),
+        **program.environment,
+        **dict.fromkeys(program.passed_on),
+        **program.settings,
+    }
     if not own:
         return []
     base = "*environment" if program.kind == "emitter" else f"*{program.kind}-environment"
@@ -110,15 +117,26 @@ def _environment(program: Program) -> list[str]:
 
 def _secured(program: Program) -> list[str]:
     """Return the lines of a service that Kafka knows by its user and password, and callers by their key."""
-    user, view = program.service, program.kind == "view"
-    common = "[*environment, *grpc]" if view else "*environment"
-    secrets = [("password", "password"), *((end, f"grpc.{end}") for end in ("crt", "key") if view)]
+    user, serves = program.service, program.serves_grpc
+    environment = {
+        "<<": "[*environment, *grpc]" if serves else "*environment",
+        "STREAMTABLE_KAFKA_SASL_USERNAME": user,
+        **program.asking("/run/secrets/authority.crt"),
+    }
+    secrets = [("password", "password"), *((end, f"grpc.{end}") for end in ("crt", "key") if serves)]
     return [
         f"  {user}:",
-        f"    environment: {{<<: {common}, STREAMTABLE_KAFKA_SASL_USERNAME: {user}}}",
+        *_plain("environment", environment),
         f'    env_file: ["${{STACK_SECRETS:-./build/secure}}/{user}.env"]',
         "    depends_on: *after",
         "    secrets:",
         "      - authority.crt",
         *(f"      - {{source: {user}.{end}, target: {target}}}" for end, target in secrets),
     ]
+
+
+def _plain(key: str, values: Mapping[str, str]) -> list[str]:
+    """Return the lines of a mapping whose values stand as they are, as references to anchors do."""
+    pairs = [f"{name}: {value}" for name, value in values.items()]
+    line = f"    {key}: {{{', '.join(pairs)}}}"
+    return [line] if len(line) <= WIDTH else [f"    {key}:", *(f"      {pair}" for pair in pairs)]

@@ -8,6 +8,9 @@ from infra.scenarios.manifest import KINDS, Program, Scenario
 from infra.scenarios.text import HEADER, comment, entry, flow, with_region
 
 _API: Final = "apiVersion: kustomize.config.k8s.io/v1"
+_GRPC_PORT: Final = 50051
+_SECRETS: Final = "/run/secrets/streamtable"
+_LABELS: Final = "/spec/template/metadata/labels"
 
 
 def application_files(scenarios: Sequence[Scenario]) -> Mapping[str, str]:
@@ -136,19 +139,51 @@ def _application(scenario: Scenario, name: str, programs: Sequence[Program]) -> 
 
 def _changes(program: Program) -> list[str]:
     """Return the patches of a workload that is not as its part."""
-    changes = []
+    container = "/spec/template/spec/containers/0"
+    changes: list[tuple[str, str, object]] = []
     if program.single:
-        changes.append(("/spec/replicas", "1"))
+        changes.append(("replace", "/spec/replicas", 1))
     if program.command != (program.kind,):
-        changes.append(("/spec/template/spec/containers/0/args", flow(program.command)))
+        changes.append(("replace", f"{container}/args", program.command))
+    if program.answers:
+        changes.append(("add", f"{_LABELS}/streamtable~1answers", "true"))
+        changes.append(("add", f"{container}/ports/-", {"name": "grpc", "containerPort": _GRPC_PORT}))
+    if program.asks:  # it keeps nothing
+        changes += [("add", f"{each}/streamtable~1asks", "true") for each in ("/metadata/labels", _LABELS)]
+        changes.append(("remove", "/spec/volumeClaimTemplates", None))
+        volume = {"name": "state", "emptyDir": {"sizeLimit": "16Mi"}}
+        changes.append(("add", "/spec/template/spec/volumes/-", volume))
+    changes += [("add", f"{container}/env/-", each) for each in _variables(program)]
     if not changes:
         return []
     kind = "Deployment" if program.kind == "emitter" else "StatefulSet"
     return [
         f"  - target: {{kind: {kind}, name: {program.kind}}}",
         "    patch: |-",
-        *(f"      - {{op: replace, path: {path}, value: {value}}}" for path, value in changes),
+        *(
+            f"      - {flow({'op': op, 'path': path} | ({} if value is None else {'value': value}))}"
+            for op, path, value in changes
+        ),
     ]
+
+
+def _variables(program: Program) -> list[Mapping[str, object]]:
+    """Return the variables of a program that answers queries, or asks those that do."""
+    plain = dict(program.asking(f"{_SECRETS}/ca.crt"))
+    if program.answers:
+        # The name of a replica in DNS: of its pod, in the headless Service.
+        host = f"$(STREAMTABLE_INSTANCE_ID).$(SERVICE_NAME)-{program.kind}-pods"
+        plain |= {
+            "STREAMTABLE_GRPC_ADDRESS": f"0.0.0.0:{_GRPC_PORT}",
+            program.variable("QUERY_ADDRESS"): f"{host}:{_GRPC_PORT}",
+            "SERVICEKIT_GRPC_CERTIFICATE_FILE": f"{_SECRETS}/tls.crt",
+            "SERVICEKIT_GRPC_KEY_FILE": f"{_SECRETS}/tls.key",
+        }
+    variables: list[Mapping[str, object]] = [{"name": name, "value": value} for name, value in plain.items()]
+    if program.asks:
+        key = {"secretKeyRef": {"name": program.kind, "key": "query-key"}}
+        variables.append({"name": program.variable("QUERY_KEY"), "valueFrom": key})
+    return variables
 
 
 def _scaled(scenario: Scenario, program: Program) -> list[str]:

@@ -6,7 +6,7 @@ Standard library only, as `make images` is.
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +57,8 @@ class Program:
         port: The port of this machine that its API is published on; 0: none.
         port_variable: The variable of docker-compose.yml that overrides the port.
         single: Whether one copy of it is all that there should be.
+        answers: Whether a processor answers queries of its tables, to the programs of its scenario that ask.
+        asks: Whether a query asks these processors instead of holding copies of their tables; it keeps nothing on disk.
         component: Its label app.kubernetes.io/component; network policies select it.
         settings: Its settings in the compose stack and in Kubernetes, where all services have them.
         environment: Variables in the compose stack only.
@@ -77,6 +79,8 @@ class Program:
     port: int
     port_variable: str
     single: bool
+    answers: bool
+    asks: bool
     component: str
     settings: Mapping[str, str]
     environment: Mapping[str, str]
@@ -93,6 +97,27 @@ class Program:
     def workload(self) -> str:
         """The name of its workload in Kubernetes, which is also its Kafka user there."""
         return f"{self.application}-{self.kind}"
+
+    @property
+    def serves_grpc(self) -> bool:
+        """Whether it has a gRPC server, and so a certificate."""
+        return self.kind == "view" or self.answers
+
+    def variable(self, name: str) -> str:
+        """Return the variable of a setting that the services of its scenario have, such as `CLICK_COUNT_QUERY_KEY`."""
+        return f"{self.scenario.replace('-', '_').upper()}_{name}"
+
+    def asking(self, authorities: str) -> Mapping[str, str]:
+        """Return the settings by which it knows those whom it asks, given the file with their authorities; none if it does not ask.
+
+        Their certificates are for the scenario's name, as replicas get their host names only when they start.
+        """
+        if not self.asks:
+            return {}
+        return {
+            self.variable("QUERY_AUTHORITIES_FILE"): authorities,
+            self.variable("QUERY_SERVER_NAME"): self.scenario,
+        }
 
     @property
     def groups(self) -> Sequence[str]:
@@ -135,6 +160,18 @@ class Scenario:
     groups: Mapping[str, Mapping[str, Any]]
     graphs: tuple[str, ...]
     programs: tuple[Program, ...]
+
+
+def askers_of(
+    scenarios: Sequence[Scenario], name_of: Callable[[Program], str]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return of each program that answers queries which programs ask it, each with the scenario of both; by their Kafka users."""
+    return {
+        name_of(program): {name_of(each): scenario.name for each in scenario.programs if each.asks}
+        for scenario in scenarios
+        for program in scenario.programs
+        if program.answers
+    }
 
 
 class _Keys:
@@ -254,6 +291,8 @@ def load(file: Path) -> Scenario:
     for program in made.programs:
         if unknown := [each for each in program.groups if each not in made.groups]:
             raise keys.fail(f"programs.{program.name}.runs", f"the manifest has no group {unknown[0]!r}")
+        if program.asks and not any(each.answers for each in made.programs):
+            raise keys.fail(f"programs.{program.name}.asks", "no program of the manifest answers")
     for group in made.groups:
         if not any(group in each.groups for each in made.programs):
             raise keys.fail(f"groups.{group}", "no program runs it: name it in the key runs of one")
@@ -300,6 +339,8 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
         port=keys.take("port", 0),
         port_variable=keys.take("port_variable", f"{variable}_{name.replace('-', '_').upper()}_PORT"),
         single=keys.take("single", default=False),
+        answers=keys.take("answers", default=False),
+        asks=keys.take("asks", default=False),
         component=keys.take("component", kind),
         settings=keys.text_table("settings"),
         environment=keys.text_table("environment"),
@@ -312,6 +353,9 @@ def _program(keys: _Keys, name: str, scenario: str, profile: str, variable: str)
         raise keys.fail("deployments", f"must be of {', '.join(DEPLOYMENTS)}, and has {min(unknown)!r}")
     if kind == "processor" and not made.groups:
         raise keys.fail("runs", "a processor runs at least one group")
+    for key, who in (("answers", "processor"), ("asks", "query")):
+        if getattr(made, key) and kind != who:
+            raise keys.fail(key, f"only a {who} does")
     if made.port and kind == "processor":
         raise keys.fail("port", "a processor serves no API, and its metrics are not published")
     if made.port and made.port not in PORTS:

@@ -1,9 +1,9 @@
 """`python -m infra.secure.kubernetes | kubectl apply -f -`: the Secrets that the manifests require, one for each service.
 
-A service's Secret has the password of its Kafka user, the digest of the key that its callers send, the authority's
-certificate, and a certificate of its own. Passwords, keys and the authority are made once and kept in a folder that only its
-owner can enter; certificates that expire within a month are reissued. The keys themselves are in
-`<service>.api-key` there.
+A service's Secret has the password of its Kafka user, the digests of the keys that its callers send, the authority's
+certificate, and a certificate of its own; if it asks processors, also the key that it sends to them. Passwords, keys and the
+authority are made once and kept in a folder that only its owner can enter; certificates that expire within a month or lack a
+name are reissued. The keys themselves are in `<service>.api-key` there.
 The broker takes its certificate from the same authority: `broker.pem` in that folder.
 """
 
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from infra.secure.keys import FOLDER, ROOT, authority, callers, issue, once
+from infra.scenarios.manifest import askers_of
+from infra.secure.keys import FOLDER, ROOT, SCENARIOS, authority, callers, issue, once
 
 ADMINISTRATOR, ADMINISTRATOR_SECRET = "admin", "streamtable-admin"
 SHARED = "streamtable-secrets"
@@ -54,9 +55,13 @@ def manifests(folder: Path, namespace: str, users: list[str], now: datetime) -> 
     """
     signer = authority(folder)
     issue(folder, signer, "broker", BROKERS, now, renew=False)
+    askers = askers_of(SCENARIOS, lambda program: program.workload)
+    asking = {name for each in askers.values() for name in each}
 
     def credentials(name: str) -> dict[str, str]:
-        issue(folder, signer, name, [name, f"{name}.{namespace}.svc", f"{name}-pods"], now, renew=False)
+        # Processors that answer queries are known by the name of their scenario.
+        names = [name, f"{name}.{namespace}.svc", f"{name}-pods", *askers.get(name, {}).values()]
+        issue(folder, signer, name, names, now, renew=False)
         return {
             "username": name,
             "password": once(folder, f"{name}.password"),
@@ -65,9 +70,11 @@ def manifests(folder: Path, namespace: str, users: list[str], now: datetime) -> 
             "tls.key": (folder / f"{name}.key").read_text(),
         }
 
-    made = [
-        secret(user, namespace, {**credentials(user), "api-keys": callers(folder, user)}) for user in users
-    ]
+    def keys(user: str) -> dict[str, str]:
+        accepted = {"api-keys": callers(folder, user, askers.get(user, {}))}
+        return accepted | ({"query-key": once(folder, f"{user}.query-key")} if user in asking else {})
+
+    made = [secret(user, namespace, {**credentials(user), **keys(user)}) for user in users]
     made.append(secret(ADMINISTRATOR_SECRET, namespace, credentials(ADMINISTRATOR)))
     made.append(secret(SHARED, namespace, {name: once(folder, name) for name in COMMON}))
     return made

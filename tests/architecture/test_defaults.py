@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from streamtable import Settings
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "libs/streamtable/src/streamtable/base/settings.py"
-DEFAULTS = {name: field.default for name, field in Settings.model_fields.items() if field.default is not None}
+DEFAULTS = {
+    name: field.default for name, field in Settings.declared.items() if field.default not in {None, MISSING}
+}
 
 
 def repeated(source: str) -> set[str]:

@@ -21,6 +21,7 @@ from localkafka.process import Child, reserve_port
 from streamtable import App, Group, Kafka
 from streamtable_query.answers import Asking
 from streamtable_query.asking import TableQueries
+from streamtable_query.channels import Channels
 from streamtable_query.owners import PartitionHolders
 
 MEMBERS, PARTITIONS, REPLICAS = 8, 24, 2
@@ -138,9 +139,7 @@ def test_no_key_is_without_an_answer_while_any_of_eight_readers_is_killed(
             None,
             Asking(60, 5, 60),
             copies=True,
-            credentials=None,
-            metadata=None,
-            metrics=None,
+            channels=Channels(None, None, None, None, group.table.name),
             clock=None,
         ) as caller:
             thread = threading.Thread(target=read, args=(caller, stop, seconds, wrong))

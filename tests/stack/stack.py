@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import yaml
 from infra.scenarios.compose import deployed
 from infra.scenarios.manifest import load_all
 
@@ -46,6 +47,18 @@ def free_ports(names: Sequence[str]) -> dict[str, str]:
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return {name: str(probe.getsockname()[1]) for name, probe in zip(names, probes, strict=True)}
+
+
+def rendered(text: str, **variables: str) -> dict[str, dict[str, Any]]:
+    """Return the services of a compose file with these variables, as `docker compose config` fills them in."""
+
+    def value(match: re.Match[str]) -> str:
+        given = variables.get(match["name"])
+        return match["default"] if given is None or (match["colon"] and not given) else given
+
+    filled = re.sub(r"\$\{(?P<name>[A-Z_]+)(?P<colon>:?)-(?P<default>[^}]*)\}", value, text)
+    services: dict[str, dict[str, Any]] = yaml.safe_load(filled)["services"]
+    return services
 
 
 def wait_until(what: str, done: Callable[[], bool], seconds: float = CALM_SECONDS) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from infra.scenarios.compose import deployed
 from infra.scenarios.manifest import Program, load_all
+from tests.stack.stack import rendered
 
 from localkafka.connect import PLUGINS
 
@@ -37,18 +38,6 @@ def test_the_default_profile_has_three_scenarios_and_the_console() -> None:
     assert DEFAULT.keys() == {"kafka", "topics", "console"} | {
         f"{s}-{role}" for s in scenarios for role in roles
     }
-
-
-def rendered(text: str, **variables: str) -> dict[str, dict[str, Any]]:
-    """The services of the file with these variables, as `docker compose config` fills them in."""
-
-    def value(match: re.Match[str]) -> str:
-        given = variables.get(match["name"])
-        return match["default"] if given is None or (match["colon"] and not given) else given
-
-    filled = re.sub(r"\$\{(?P<name>[A-Z_]+)(?P<colon>:?)-(?P<default>[^}]*)\}", value, text)
-    services: dict[str, dict[str, Any]] = yaml.safe_load(filled)["services"]
-    return services
 
 
 def host_port(service: dict[str, Any]) -> str:
@@ -82,6 +71,26 @@ def test_a_view_or_query_can_be_scaled_to_two(program: Program) -> None:
     scaled = SERVICES[name]
     assert not {"container_name", "hostname", "volumes"} & scaled.keys()
     assert "STREAMTABLE_INSTANCE_ID" not in scaled["environment"]
+
+
+@pytest.mark.parametrize(
+    "program", [each for each in PROGRAMS if each.answers], ids=lambda program: program.service
+)
+def test_each_replica_of_a_processor_that_answers_queries_does_so_at_a_name_of_its_own(
+    program: Program,
+) -> None:
+    service = SERVICES[program.service]
+    environment = service["environment"]
+    _, _, port = environment["STREAMTABLE_GRPC_ADDRESS"].rpartition(":")
+    assert environment[program.variable("QUERY_ADDRESS")] == f":{port}"  # the name of its container
+    assert not {"container_name", "hostname", "ports"} & service.keys()
+
+
+def test_a_query_that_asks_the_processors_has_no_copy_and_takes_no_more_memory_than_one_that_has() -> None:
+    asking, copying = SERVICES["click-count-instances"], SERVICES["click-count-query"]
+    assert asking["command"] == ["query", "--over", "instances"]
+    assert "volumes" not in asking
+    assert megabytes(asking) <= megabytes(copying)
 
 
 def test_the_stack_and_the_rights_over_it_have_every_program_of_the_manifests() -> None:

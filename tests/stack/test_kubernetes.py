@@ -6,7 +6,9 @@ import stat
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,13 +18,16 @@ import pytest
 import yaml
 from infra.scenarios.kubernetes import autoscaling_file
 from infra.scenarios.manifest import load_all
+from infra.secure.kubernetes import manifests
 
+from localkafka.certificates import hosts_of
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.tracing import trace_settings
 from streamtable import Settings
 from streamtable.base.hosts import OwnHosts
 from streamtable_admin import declared
 from streamtable_admin.acls import required_acls
+from streamtable_query import QueryAddress
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra/kubernetes"
@@ -40,6 +45,7 @@ ROLES = ("emitter", "processor", "view", "query")
 SCENARIOS = load_all(ROOT)
 # What an overlay runs, by image: the names of its workloads, and the arguments of their containers.
 THERE = {each.name: [one for one in each.programs if "kubernetes" in one.deployments] for each in SCENARIOS}
+PROGRAMS = {one.workload: one for programs in THERE.values() for one in programs}
 RUN = {name: {one.workload: list(one.command) for one in programs} for name, programs in THERE.items()}
 
 
@@ -326,6 +332,7 @@ OPENED = {
     "streamtable-metrics": ["http"],
     "streamtable-callers": [8080],
     "streamtable-grpc-callers": [50051],
+    "streamtable-answers": [50051],
     "streamtable-console": [8080],
 }
 """The ports that each network policy opens."""
@@ -344,6 +351,9 @@ def test_the_network_lets_through_what_is_needed_and_no_more(overlay: str) -> No
         assert ("streamtable-callers" in bound) == (component in {"emitter", "query"})
         assert ("streamtable-grpc-callers" in bound) == (component == "view")
         assert ("streamtable-console" in bound) == (component == "console")
+        program = PROGRAMS.get(name_of(workload))
+        assert ("streamtable-answers" in bound) == (program is not None and program.answers)
+        assert ("streamtable-asks" in bound) == (program is not None and program.asks)
         stores = {each.name for each in SCENARIOS if each.store}
         assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] in stores)
     opened = {}
@@ -377,9 +387,62 @@ def test_each_service_has_a_secret_user_and_keys_of_its_own(overlay: str) -> Non
         mounted = [each["secret"] for each in pod["volumes"] if "secret" in each]
         assert keys == {"name": name, "key": "api-keys"}
         assert [(each["secretName"], each["defaultMode"]) for each in mounted] == [(name, 0o440)]
-        if name.endswith("-view"):
+        if PROGRAMS[name].serves_grpc:
             assert environment["SERVICEKIT_GRPC_KEY_FILE"]["value"] == "/run/secrets/streamtable/tls.key"
     assert len({name_of(each) for each in services}) == len(services)
+
+
+def variables_of(pod: str, workload: dict[str, Any], settings: dict[str, str]) -> dict[str, str]:
+    """The environment of a pod as the kubelet makes it, but for what is in Secrets."""
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    made = dict(settings)
+    fields = {"metadata.name": pod} | {
+        f"metadata.labels['{key}']": value for key, value in labels_of(workload).items()
+    }
+    for each in container["env"]:
+        if "value" in each:
+            made[each["name"]] = re.sub(r"\$\((\w+)\)", lambda found: made[found[1]], each["value"])
+        elif reference := each["valueFrom"].get("fieldRef"):
+            made[each["name"]] = fields[reference["fieldPath"]]
+    return made
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_query_without_a_copy_reaches_each_pod_that_answers_by_its_name_and_knows_it_by_its_certificate(
+    overlay: str, tmp_path: Path
+) -> None:
+    things = {(each["kind"], name_of(each)): each for each in rendered(overlay)}
+    settings = things.get(("ConfigMap", "streamtable-settings"), {"data": {}})["data"]
+    secrets = {
+        name_of(each): each["stringData"]
+        for each in manifests(tmp_path, "streamtable", list(PROGRAMS), datetime.now(UTC))
+    }
+    answering = [each for each in PROGRAMS.values() if each.answers]
+    asking = [each for each in PROGRAMS.values() if each.asks]
+    assert {each.scenario for each in answering} == {each.scenario for each in asking}
+    for program in answering if things else ():
+        workload = things["StatefulSet", program.workload]
+        given = variables_of(f"{program.workload}-1", workload, settings)
+        address = QueryAddress.parse(given[program.variable("QUERY_ADDRESS")])
+        service = workload["spec"]["serviceName"]
+        assert address.host == f"{program.workload}-1.{service}"  # the name of a pod in DNS
+        assert things["Service", service]["spec"]["clusterIP"] == "None"
+        assert given["STREAMTABLE_GRPC_ADDRESS"] == f"0.0.0.0:{address.port}"
+        keys = EdgeSettings.from_environment(
+            {"SERVICEKIT_API_KEYS": secrets[program.workload]["api-keys"]}
+        ).api_keys
+        for asker in (each for each in asking if each.scenario == program.scenario):
+            asks = variables_of("", things["StatefulSet", asker.workload], settings)
+            name = asks[asker.variable("QUERY_SERVER_NAME")]
+            assert name in hosts_of(secrets[program.workload]["tls.crt"].encode())
+            key = sha256(secrets[asker.workload]["query-key"].encode()).digest()
+            assert [each.scopes for each in keys if each.digest == key] == [{f"{program.scenario}/read"}]
+    for asker in asking if things else ():
+        workload = things["StatefulSet", asker.workload]
+        assert "volumeClaimTemplates" not in workload["spec"]
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        volumes = {each["name"] for each in workload["spec"]["template"]["spec"]["volumes"]}
+        assert volumes == {each["name"] for each in container["volumeMounts"]}
 
 
 def test_in_production_kafka_is_reached_over_tls_with_a_password() -> None:

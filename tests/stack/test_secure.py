@@ -18,7 +18,7 @@ import yaml
 from tests.stack.programs import load
 from tests.stack.stack import PORTS, ROOT, UP_SECONDS, Stack, docker, free_ports, logs_of, wait_until
 
-from localkafka.certificates import Authority, Pair
+from localkafka.certificates import Authority, Pair, hosts_of
 
 BASE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 TEXT = (ROOT / "infra/secure/compose.yml").read_text()
@@ -64,11 +64,12 @@ def test_a_service_comes_as_its_own_user_with_its_own_password_and_asks_its_call
     assert service["depends_on"]["users"] == {"condition": "service_completed_successfully"}
 
 
-def test_a_view_shows_a_certificate_of_its_own() -> None:
-    for name in SERVICES:
-        if name.endswith("-view"):
-            assert secrets_of(OVER[name])["grpc.crt"] == f"{name}.crt"
-            assert OVER[name]["environment"]["SERVICEKIT_GRPC_KEY_FILE"] == "/run/secrets/grpc.key"
+def test_a_service_with_a_grpc_server_shows_a_certificate_of_its_own() -> None:
+    serving = {name for name in SERVICES if "STREAMTABLE_GRPC_ADDRESS" in BASE[name]["environment"]}
+    assert serving >= {"click-count-view", "click-count-processor", "click-count-windows"}
+    for name in serving:
+        assert secrets_of(OVER[name])["grpc.crt"] == f"{name}.crt"
+        assert OVER[name]["environment"]["SERVICEKIT_GRPC_KEY_FILE"] == "/run/secrets/grpc.key"
 
 
 def test_no_listener_of_kafka_is_in_plain_text_and_what_no_acl_allows_is_denied() -> None:
@@ -133,12 +134,35 @@ def test_what_is_lent_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
 def test_a_service_accepts_a_key_of_its_own_with_the_scopes_that_it_serves(tmp_path: Path) -> None:
     folder = tmp_path / "secure"
     make(folder)
+
+    def digest(name: str) -> str:
+        return sha256((folder / name).read_bytes()).hexdigest()
+
+    asked = f",click-count-instances:click-count/read:{digest('click-count-instances.query-key')}"
+    answering = ("click-count-processor", "click-count-windows")
     for user in USERS:
-        key = (folder / f"{user}.api-key").read_text()
         scopes = "read+console+replay" if user == "console" else "read+write"
-        digest = sha256(key.encode()).hexdigest()
-        assert (folder / f"{user}.env").read_text() == f"SERVICEKIT_API_KEYS=operator:{scopes}:{digest}\n"
-    assert len({path.read_text() for path in folder.glob("*.api-key")}) == len(USERS)
+        own = f"SERVICEKIT_API_KEYS=operator:{scopes}:{digest(f'{user}.api-key')}"
+        given = (folder / f"{user}.env").read_text().splitlines()
+        assert given[0] == own + (asked if user in answering else "")
+        key = (folder / "click-count-instances.query-key").read_text()
+        assert given[1:] == ([f"CLICK_COUNT_QUERY_KEY={key}"] if user == "click-count-instances" else [])
+    keys = [path.read_text() for end in ("api-key", "query-key") for path in folder.glob(f"*.{end}")]
+    assert len(set(keys)) == len(keys) == len(USERS) + 1
+
+
+def test_a_certificate_that_lacks_a_name_is_issued_again(tmp_path: Path) -> None:
+    folder = tmp_path / "secure"
+    make(folder)
+    name = "click-count-processor"
+    there = (folder / f"{name}.crt").read_bytes()
+    assert hosts_of(there) == {name, "click-count", "localhost", "127.0.0.1"}
+    authority = Authority.of(
+        Pair((folder / "authority.crt").read_bytes(), (folder / "authority.key").read_bytes())
+    )
+    authority.issue(name, [name], timedelta(days=80)).write(folder, name)
+    assert f"certificates issued: {name}\n" in make(folder)
+    assert hosts_of((folder / f"{name}.crt").read_bytes()) == hosts_of(there)
 
 
 # ---- brought up --------------------------------------------------------------------------------------------------------
@@ -177,7 +201,9 @@ def secure(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def secrets_in(folder: Path) -> dict[str, str]:
     """Return the texts that must not appear anywhere: passwords, API keys, and a line of each private key."""
     kept = {
-        path.name: path.read_text() for part in ("password", "api-key") for path in folder.glob(f"*.{part}")
+        path.name: path.read_text()
+        for part in ("password", "api-key", "query-key")
+        for path in folder.glob(f"*.{part}")
     }
     return kept | {path.name: path.read_text().splitlines()[1] for path in folder.glob("*-view.key")}
 

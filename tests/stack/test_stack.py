@@ -92,6 +92,22 @@ def test_processors_are_scaled_up_and_down_under_load_and_nothing_is_lost_or_cou
     stack.settle()
 
 
+def test_a_query_without_a_copy_answers_for_the_keys_of_each_replica(stack: Stack) -> None:
+    scale(stack, 2)
+    profile = ("--profile", "instances")
+    options = ("--detach", "--wait", "--no-recreate", "--no-deps")
+    stack.compose(*profile, "up", *options, "click-count-instances")
+    with httpx.Client(base_url=stack.url("STACK_CLICK_INSTANCES_PORT"), timeout=20) as client:
+
+        def right() -> bool:
+            answers = {user: client.get(f"/clicks/{user}").raise_for_status().json() for user in stack.sent}
+            return {user: answer["count"] for user, answer in answers.items()} == stack.sent
+
+        wait_until("the count of each user is right", right)
+    stack.compose(*profile, "rm", "--stop", "--force", "--volumes", "click-count-instances")
+    scale(stack, 1)
+
+
 def test_containers_are_killed_at_random_under_load_and_nothing_is_lost_or_counted_twice(
     stack: Stack,
 ) -> None:

@@ -118,9 +118,9 @@ def test_calls_that_wait_are_listed_and_tried_at_once_beside_a_group_that_runs(
         assert (first["id"], second["error"], second["attempts"]) == (f"{group.name}/0/1", None, 0)
         assert 0 <= third["age_seconds"] < 600
         examined = run("doctor", "--group", group.name, "--over", "0", "--rows", "0", "--json").stdout
-        (finding,) = [each for each in json.loads(examined) if "'ask'" in each["fact"]]
+        (finding,) = [each for each in json.loads(examined) if each["subject"] == f"call {group.name} ask"]
         assert finding["level"] == "warning"
-        assert finding["fact"].startswith("2 attempted calls of 'ask' pending, the oldest for ")
+        assert finding["fact"].startswith("2 attempted calls pending, the oldest for ")
         assert finding["fact"].endswith("ConnectionError: the API is down")
         table = run("calls", "list", group.name).stdout
         assert "the API is down" in table

@@ -251,6 +251,26 @@ def test_only_callers_with_a_certificate_of_the_authority_are_answered(bench: Be
                             counts.get("alice", timeout=3)
 
 
+def test_replicas_whose_certificate_has_the_name_of_their_service_are_known_by_it(bench: Bench) -> None:
+    group, authority = bench.counting(), Authority("query")
+    server = authority.issue("orders", ["orders"])
+    credentials = grpc.ssl_channel_credentials(authority.certificate)
+    with reserve_port() as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        processor = bench.processor(group, log=advertise(bench.kafka, address))
+        shown = grpc.ssl_server_credentials([(server.key, server.certificate)])
+        with QueryServer(processor, address, credentials=shown), Running(processor):
+            for name in ("orders", None):
+                with Query(
+                    bench.kafka, group, group.table, credentials=credentials, server_name=name
+                ) as counts:
+                    if name == "orders":
+                        assert counts.get("alice", timeout=PATIENT).value is None
+                    else:
+                        with pytest.raises(NotReady, match="UNAVAILABLE"):
+                            counts.get("alice", timeout=3)
+
+
 def test_the_coordinator_assigns_the_ranges_of_the_sorted_members(bench: Bench) -> None:
     """Standby copies are kept, and looked for, by this function alone."""
     group = bench.counting(partitions=7)

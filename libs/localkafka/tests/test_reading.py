@@ -18,6 +18,7 @@ def test_the_committed_records_of_each_partition_are_read_in_order_up_to_its_end
         producer.begin_transaction()
         for partition in (0, 2):
             producer.produce(topic, str(number).encode(), partition=partition)
+        assert producer.flush(60) == 0
         if number == 3:
             producer.abort_transaction(60)
         else:

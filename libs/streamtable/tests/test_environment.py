@@ -1,10 +1,16 @@
+from dataclasses import field
 from typing import Annotated, ClassVar
 
 import pytest
-from pydantic import Field, ValidationError
 
 from streamtable.base.environment import EnvironmentSettings, Flag, seconds
 from streamtable.errors import ConfigurationError
+
+
+def long_enough(value: object) -> str:
+    if not isinstance(value, str) or len(value) < 8:
+        raise ValueError("at least 8 characters")
+    return value
 
 
 class ShopSettings(EnvironmentSettings):
@@ -13,7 +19,7 @@ class ShopSettings(EnvironmentSettings):
     name: str = "shop"
     open: Flag = False
     wait: Annotated[float, seconds(0, 8)] = 5.0
-    password: Annotated[str, Field(min_length=8)] | None = Field(default=None, repr=False)
+    password: Annotated[str, long_enough] | None = field(default=None, repr=False)
 
 
 def refusal(environ: dict[str, str]) -> str:
@@ -49,8 +55,45 @@ def test_the_constructor_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        ShopSettings().name = "other"
+    with pytest.raises(AttributeError, match="cannot assign"):
+        ShopSettings().name = "other"  # type: ignore[misc] # the same
+
+
+def test_a_field_without_a_default_has_to_be_set() -> None:
+    class Signed(EnvironmentSettings):
+        key: str
+
+    assert Signed.from_environment({"KEY": "x"}).key == "x"
+    with pytest.raises(ConfigurationError, match="KEY: expected text"):
+        Signed.from_environment({})
+
+
+def test_fields_that_contradict_each_other_are_refused() -> None:
+    class Span(EnvironmentSettings):
+        low: Annotated[float, seconds(0, 9)] = 1.0
+        high: Annotated[float, seconds(0, 9)] = 2.0
+
+        def check_together(self) -> None:
+            if self.low > self.high:
+                raise ValueError("LOW is over HIGH")
+
+    assert Span(low=2.0) == Span.from_environment({"LOW": "2"})
+    with pytest.raises(ConfigurationError, match="LOW is over HIGH"):
+        Span(low=3.0)
+    with pytest.raises(ConfigurationError, match="LOW is over HIGH"):
+        Span.from_environment({"LOW": "3"})
+
+
+def test_a_field_without_a_check_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(TypeError, match="has no check"):
+
+        class Unchecked(EnvironmentSettings):
+            number: int = 1
+
+
+def test_a_field_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(TypeError, match="closed"):
+        ShopSettings(closed=True)  # type: ignore[call-arg] # the same
 
 
 def test_a_long_value_is_truncated() -> None:

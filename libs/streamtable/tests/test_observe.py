@@ -20,13 +20,13 @@ from streamtable.base.settings import Address
 from streamtable.observe import (
     Metrics,
     SilentProgress,
-    TerminalProgress,
     configure_logging,
     log_as_set,
     metrics_page,
     progress_on,
     serve_metrics,
 )
+from streamtable.terminal_progress import TerminalProgress
 
 made_before_it_was_configured = structlog.get_logger()
 
@@ -262,7 +262,8 @@ def test_progress_is_silent_where_there_is_no_terminal() -> None:
 LOGGING_PROGRAM = """
 import logging, sys, threading, structlog
 from prometheus_client import CollectorRegistry
-from streamtable.observe import Metrics, TerminalProgress, configure_logging, log_to_stderr_by_default
+from streamtable.observe import Metrics, configure_logging, log_to_stderr_by_default
+from streamtable.terminal_progress import TerminalProgress
 registry = CollectorRegistry()
 lost = Metrics.register(registry).log_lost.inc
 CONFIGURE

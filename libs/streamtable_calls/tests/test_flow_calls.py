@@ -8,7 +8,7 @@ import pytest
 from streamtable import Context, EventTime, Json, Long, Output, State, Stream, String
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError
-from streamtable.flow import Flow, Tumbling
+from streamtable.flow import Flow, KeyedStream, Tumbling
 from streamtable_calls import Call, CallFailed, Retry, call_each
 from streamtable_testing import Tester
 
@@ -178,23 +178,17 @@ def test_the_handler_of_a_result_may_call_again(tester: Tester) -> None:
     assert out(tester) == [("a", 1), ("a", 2)]
 
 
-def test_what_comes_out_after_an_interval_needs_a_topic_before_its_calls(tester: Tester) -> None:
+def counted_every_minute() -> tuple[Flow, KeyedStream[str, int | None]]:
     flow = Flow("f")
-    live = (
-        flow.stream(ORDERS, time=lambda order: T + order)
-        .group_by_key()
-        .count("n")
-        .every("live", timedelta(minutes=1))
-    )
+    counts = flow.stream(ORDERS, time=lambda order: T + order).group_by_key().count("n")
+    return flow, counts.every("live", timedelta(minutes=1))
+
+
+def test_what_comes_out_after_an_interval_needs_a_topic_before_its_calls(tester: Tester) -> None:
+    _, live = counted_every_minute()
     with pytest.raises(GraphError, match=r"after every\(\).*repartition"):
         call_each(live, SCORE)
-    flow = Flow("f")
-    live = (
-        flow.stream(ORDERS, time=lambda order: T + order)
-        .group_by_key()
-        .count("n")
-        .every("live", timedelta(minutes=1))
-    )
+    flow, live = counted_every_minute()
     call_each(live.repartition("counted"), SCORE).to(OUT)
     tester.run(flow)
     for at in (0, 1, MINUTE + 1):

@@ -2,7 +2,6 @@
 has written around them, as Confluent's converter does.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,30 +11,17 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from libs.streamtable_capture.tests.recorded_topics import recorded
 from libs.streamtable_capture.tests.shop_rows import Customer, Typed
-from libs.streamtable_codecs.tests.stand_in import StandIn, serving
+from libs.streamtable_codecs.tests.stand_in import StandIn
 
 from streamtable.errors import DeserializationError
 from streamtable_capture import Debezium
-from streamtable_codecs import Confluent, HttpRegistry
+from streamtable_codecs import Confluent
 
 SCHEMA = {
     "title": "shop.public.customers.Envelope",
     "type": "object",
     "properties": {"op": {"type": "string"}, "after": {"oneOf": [{"type": "null"}, {"type": "object"}]}},
 }
-
-
-@pytest.fixture
-def registry() -> Iterator[StandIn]:
-    with serving() as found:
-        yield found
-
-
-@pytest.fixture
-def framing(registry: StandIn) -> Iterator[Confluent]:
-    client = HttpRegistry(registry.url)
-    yield Confluent(client)
-    client.close()
 
 
 def written(registry: StandIn, value: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +13,12 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
-from libs.streamtable_codecs.tests.stand_in import StandIn, serving
+from libs.streamtable_codecs.tests.stand_in import StandIn
 from msgspec import Struct
 
 from streamtable.errors import DeserializationError
 from streamtable_capture import Debezium, decimal_bytes
-from streamtable_codecs import Confluent, FileRegistry, HttpRegistry
+from streamtable_codecs import Confluent, FileRegistry
 
 PLACEHOLDER = "__debezium_unavailable_value"
 F = FieldDescriptorProto
@@ -66,19 +65,6 @@ def envelope_file() -> FileDescriptorProto:
     fields = "Value before, Value after, Source source, Block transaction, string op, optional int64 ts_ms"
     envelope = message("Envelope", fields, (value, source, block))
     return FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3", message_type=[envelope])
-
-
-@pytest.fixture
-def registry() -> Iterator[StandIn]:
-    with serving() as found:
-        yield found
-
-
-@pytest.fixture
-def framing(registry: StandIn) -> Iterator[Confluent]:
-    client = HttpRegistry(registry.url)
-    yield Confluent(client)
-    client.close()
 
 
 def change_of(envelope: Any, **row: Any) -> Any:

@@ -181,7 +181,7 @@ def test_apicurio_s_message_with_the_name_stands_before_a_message_of_the_top_lev
     for bad in (b"\x00", b"\x01\x0b"):
         with pytest.raises(DeserializationError, match="not the name of a message"):
             places.name(bad, *file)
-    with pytest.raises(DeserializationError, match="9 bytes, and 1 are left"):
+    with pytest.raises(DeserializationError, match="9 bytes, with 1 left"):
         places.end(b"\x09\x0a", 0)
 
 

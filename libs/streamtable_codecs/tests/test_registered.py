@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,7 +121,54 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         from_environment(both)
 
 
-def test_nothing_is_added_without_a_registry() -> None:
+@pytest.mark.parametrize(
+    "name", ["SCHEMA_REGISTRY_PASWORD", "SCHEMA_REGISTRY_ULR", "SCHEMA_REGISTRY_TOKEN_PATH"]
+)
+def test_an_unknown_variable_is_refused_with_the_known_ones(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "secret")
+    with pytest.raises(
+        ConfigurationError, match=f"^{name}: there is no such setting.*SCHEMA_REGISTRY_PASSWORD_FILE"
+    ) as refused:
+        added_decoders()
+    assert "secret" not in str(refused.value)
+
+
+def test_the_variables_that_kubernetes_sets_for_a_service_of_that_name_are_no_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8081_TCP_ADDR"):
+        monkeypatch.setenv(f"SCHEMA_REGISTRY_{name}", "10.0.0.1")
+    assert added_decoders() == []
+
+
+@pytest.mark.parametrize("login", [{"USER": "me", "PASSWORD_FILE": ""}, {"TOKEN_FILE": ""}])
+def test_a_secret_may_be_in_a_file(server: StandIn, tmp_path: Path, login: dict[str, str]) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hunter2\n")
+    server.schemas.append({"schema": json.dumps(AVRO)})
+    named = {f"SCHEMA_REGISTRY_{name}": value or str(file) for name, value in login.items()}
+    decoder = from_environment({"SCHEMA_REGISTRY_URL": server.url, **named})
+    assert decoder is not None
+    decoder(b"\x00\x00\x00\x00\x01\x02a\x00", [], "value")
+    expected = "Bearer hunter2" if "TOKEN_FILE" in login else f"Basic {b64encode(b'me:hunter2').decode()}"
+    assert server.headers[-1] == expected
+
+
+def test_a_file_that_has_no_secret_or_stands_beside_the_secret_is_refused(tmp_path: Path) -> None:
+    named = {"SCHEMA_REGISTRY_URL": "http://r", "SCHEMA_REGISTRY_TOKEN_FILE": str(tmp_path / "none")}
+    with pytest.raises(
+        ConfigurationError, match=r"SCHEMA_REGISTRY_TOKEN_FILE: .*none cannot be read: No such file"
+    ):
+        from_environment(named)
+    with pytest.raises(ConfigurationError, match="TOKEN and SCHEMA_REGISTRY_TOKEN_FILE: give one of them"):
+        from_environment({**named, "SCHEMA_REGISTRY_TOKEN": "t"})
+
+
+def test_nothing_is_added_without_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert added_decoders() == []
+    monkeypatch.setenv("SCHEMA_REGISTRY_URL", "")
     assert added_decoders() == []
 
 

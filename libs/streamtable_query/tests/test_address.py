@@ -1,5 +1,7 @@
 """The query address in a client id."""
 
+from socket import gethostname
+
 import pytest
 
 from streamtable import Kafka
@@ -15,10 +17,18 @@ def test_an_address_is_read_from_the_client_id_that_it_was_put_in(address: str) 
     assert options["linger.ms"] == "5"
 
 
-@pytest.mark.parametrize("address", ["pod", "pod:0", "pod:65536", "pod:x", ":7070", "a b:7070", "fe80::1:70"])
+@pytest.mark.parametrize(
+    "address", ["pod", "pod:0", "pod:65536", "pod:x", ":x", ":0", "a b:7070", "fe80::1:70"]
+)
 def test_text_that_is_no_address_is_refused_with_the_form_that_it_should_have(address: str) -> None:
     with pytest.raises(ConfigurationError, match="write host:port"):
         advertise(Kafka("k:9092"), address)
+
+
+def test_a_port_alone_is_at_the_host_name_of_the_machine_that_advertises_it() -> None:
+    client_id = advertise(Kafka("k:9092"), ":7070").options["client.id"]
+    assert advertised(client_id) == QueryAddress(gethostname(), 7070)
+    assert advertised("streamtable-query@:7070") is None
 
 
 def test_a_client_id_of_the_user_is_not_replaced() -> None:

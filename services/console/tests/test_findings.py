@@ -61,6 +61,13 @@ def test_calls_that_fail_are_named_at_the_call_with_how_many_wait_for_it() -> No
     assert findings(calling(failing=False)) == []
 
 
+def test_a_call_that_the_check_of_groups_has_found_is_named_once_with_its_error() -> None:
+    fact = "10 attempted calls pending, the oldest for 5.0 min: ConnectionError: the API is down"
+    examined = [warning("call inventory-ordering place", fact, "they are attempted again", since_ms=BEGIN)]
+    found = Recording(calling(), examined=lambda: examined).document("/api/fleet")["findings"]
+    assert [each["fact"] for each in found] == [fact]
+
+
 def test_the_worst_comes_first_and_what_has_lasted_longest() -> None:
     found = findings(crashed())
     assert [each["level"] for each in found] == ["problem"] * 6 + ["warning"]

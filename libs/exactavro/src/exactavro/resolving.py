@@ -45,24 +45,30 @@ _PROMOTIONS: dict[tuple[str, str], Callable[[Any], Any] | None] = {
 }
 
 
-def make_reader(writer: Schema, reader: Schema | None = None) -> Reader:
+def make_reader(writer: Schema, reader: Schema | None = None, *, whole: bool = False) -> Reader:
     """Return a reader, for `decode`, of data written with `writer` into values of `reader` (default: the same schema).
 
     Fields and types are matched by name or by the reader's aliases, and numbers are widened. Fields that the writer
     lacks get their defaults; fields that the reader lacks are checked and dropped.
 
+    Args:
+        writer: The schema of the data.
+        reader: The schema of the values.
+        whole: Whether each branch of a union and each symbol of an enum must be readable, and not only one of them.
+
     Raises:
-        Unusable: No data of the writer can be read with the reader; the message names the place and both types.
+        Unusable: No data of the writer can be read with the reader, or with `whole` not all of it; the message names the place
+            and both types.
     """
-    return _reader(writer.tree, (reader or writer).tree)
+    return _reader(writer.tree, (reader or writer).tree, whole=whole)
 
 
-def _reader(writer: Node, reader: Node) -> Reader:
+def _reader(writer: Node, reader: Node, *, whole: bool) -> Reader:
     if isinstance(writer, list):
-        return _of_union(writer, reader)
+        return _of_union(writer, reader, whole=whole)
     if isinstance(reader, list):
-        return _first_match(writer, reader)
-    read = _carrier(writer, reader)
+        return _first_match(writer, reader, whole=whole)
+    read = _carrier(writer, reader, whole=whole)
     writer_type, reader_type = conversion(writer), conversion(reader)
     if (
         writer_type is not None
@@ -77,7 +83,7 @@ def _logical_facts(node: Node) -> Any:
     return logical(node), isinstance(node, dict) and node.get("scale", 0)
 
 
-def _carrier(writer: Node, reader: Node) -> Reader:
+def _carrier(writer: Node, reader: Node, *, whole: bool) -> Reader:
     """Return the reader without the conversion of logical types."""
     writer_type, reader_type = kind(writer), kind(reader)
     if writer_type != reader_type:
@@ -94,11 +100,11 @@ def _carrier(writer: Node, reader: Node) -> Reader:
         if writer_type in {"array", "map"}:
             part, make = ("items", array_reader) if writer_type == "array" else ("values", map_reader)
             blocks = Blocks(measure(writer[part]).width, measure(reader[part]).nodes)
-            return make(_reader(writer[part], reader[part]), blocks)
+            return make(_reader(writer[part], reader[part], whole=whole), blocks)
         if writer_type == "record":
-            return _of_record(writer, reader)
+            return _of_record(writer, reader, whole=whole)
         if writer_type == "enum":
-            return _of_enum(writer["symbols"], reader)
+            return _of_enum(writer["symbols"], reader, whole=whole)
         if writer["size"] == reader["size"]:
             return fixed_reader(writer["size"])
     raise Unusable(f"{title(writer)} cannot be read as {title(reader)}")
@@ -109,7 +115,7 @@ def _names(reader: dict[str, Any]) -> set[str]:
     return {simple_name(reader), *(alias.rpartition(".")[2] for alias in reader.get("aliases", ()))}
 
 
-def _of_record(writer: dict[str, Any], reader: dict[str, Any]) -> Reader:
+def _of_record(writer: dict[str, Any], reader: dict[str, Any], *, whole: bool) -> Reader:
     written = {field["name"] for field in writer["fields"]}
     targets, missing = {}, []
     for field in reader["fields"]:  # its own name comes first, then its aliases in order
@@ -125,7 +131,7 @@ def _of_record(writer: dict[str, Any], reader: dict[str, Any]) -> Reader:
         for field in writer["fields"]:
             target = targets.get(field["name"], field)
             name = target["name"]
-            fields.append((name, _reader(field["type"], target["type"])))
+            fields.append((name, _reader(field["type"], target["type"], whole=whole)))
         for field in missing:
             name = field["name"]
             if "default" not in field:
@@ -138,34 +144,42 @@ def _of_record(writer: dict[str, Any], reader: dict[str, Any]) -> Reader:
     return projecting(read, dropped, defaults) if dropped or defaults else read
 
 
-def _of_enum(symbols: list[str], reader: dict[str, Any]) -> Reader:
+def _of_enum(symbols: list[str], reader: dict[str, Any], *, whole: bool) -> Reader:
     known = set(reader["symbols"])
     fallback = reader.get("default")
     table = [symbol if symbol in known else fallback for symbol in symbols]
     if not any(table):
         raise Unusable(f"enum {reader['name']}: no symbol in common")
+    if whole and None in table:
+        raise Unusable(
+            f"enum {reader['name']}: {symbols[table.index(None)]!r} is none of its symbols, and it has no default"
+        )
     return enum_reader(symbols, table)
 
 
-def _of_union(branches: list[Node], reader: Node) -> Reader:
+def _of_union(branches: list[Node], reader: Node, *, whole: bool) -> Reader:
     readers: list[Reader | str] = []
     for branch in branches:
         try:
-            readers.append(_reader(branch, reader))
+            readers.append(_reader(branch, reader, whole=whole))
         except Unusable as error:
+            if whole:
+                raise
             readers.append(str(error))  # only records that use this branch are malformed
     if all(isinstance(read, str) for read in readers):
         raise Unusable(f"no branch can be read: {'; '.join(map(str, readers))}")
     return union_reader(readers)
 
 
-def _first_match(writer: Node, branches: list[Node]) -> Reader:
+def _first_match(writer: Node, branches: list[Node], *, whole: bool) -> Reader:
     """Return the reader of the branch of the same type and full name, else of the first one that fits best."""
     for branch in sorted(branches, key=lambda each: _distance(writer, each)):
         try:
-            read = _reader(writer, branch)
+            read = _reader(writer, branch, whole=False)
         except Unusable:
             continue
+        if whole:  # this branch is the one that reads it, whether another one would read more of it or not
+            _reader(writer, branch, whole=True)
         if not is_ambiguous(branch, branches):
             return read
         return converting(read, partial(avro_branch, full_names(branch)[0]))

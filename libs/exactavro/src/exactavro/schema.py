@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from orjson import JSONDecodeError, dumps, loads
 
 from exactavro.errors import Unusable
@@ -101,6 +100,9 @@ class Schema:
         Raises:
             Unusable: The schema is invalid or not safe; the message names the place and the rule.
         """
+        # Only programs with schemas need its 1.2 MB.
+        from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form  # noqa: PLC0415
+
         try:
             text = source if isinstance(source, str) else dumps(source).decode()
             if len(text) > TEXT_BYTES_MAX:

@@ -28,19 +28,27 @@ WRITE_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, LookupEr
 _INT_MAX = 2**31
 _LONG_BITS = 64
 # Varints are composed of 14-bit groups from look-up tables: shifting out groups of seven bits takes four times as long.
-# The two tables take 1.6 MB.
+# The two tables take 1.6 MB: the first writer fills them.
 _PIECES = 1 << 14
-_LAST = (
-    *(bytes((number,)) for number in range(0x80)),
-    *(bytes((number & 0x7F | 0x80, number >> 7)) for number in range(0x80, _PIECES)),
-)
+_LAST: list[bytes] = []
 """The varints of one and two bytes."""
-_MORE = tuple(bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_PIECES))
+_MORE: list[bytes] = []
 """The two bytes of each 14-bit group that is not the last."""
 _FLOAT = Struct("<f").pack
 _DOUBLE = Struct("<d").pack
 _UNPACK = {"float": Struct("<f").unpack, "double": Struct("<d").unpack}
 _EMPTY_BLOCK = b"\x00"
+
+
+def _fill_tables() -> None:
+    if (
+        not _MORE
+    ):  # filled last: another thread finds both filled, or fills each again, in one step and with the same
+        _LAST[:] = [
+            *(bytes((number,)) for number in range(0x80)),
+            *(bytes((number & 0x7F | 0x80, number >> 7)) for number in range(0x80, _PIECES)),
+        ]
+        _MORE[:] = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_PIECES)]
 
 
 # ---- primitives ---------------------------------------------------------------------------------------------------
@@ -146,6 +154,7 @@ def make_writer(schema: Schema, prefix: bytes = b"") -> Writer:
         schema: The schema.
         prefix: The bytes before each value.
     """
+    _fill_tables()
     node = schema.tree
     if isinstance(node, dict) and kind(node) == "record" and conversion(node) is None:
         return _record_writer(node, prefix)

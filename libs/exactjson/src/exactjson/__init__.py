@@ -3,7 +3,7 @@
 from exactjson.comparison import unreadable
 from exactjson.rows import columns, shaped
 from exactjson.schemas import bare, key_fault
-from exactjson.types import Checked, Unsuitable, checked, fault
+from exactjson.types import Checked, Unsuitable, checked, fault, finite
 
 __all__ = [
     "Checked",
@@ -12,6 +12,7 @@ __all__ = [
     "checked",
     "columns",
     "fault",
+    "finite",
     "key_fault",
     "shaped",
     "unreadable",

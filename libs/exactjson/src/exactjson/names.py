@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _FIELDS: Final = frozenset({"model-fields", "dataclass-args", "typed-dict"})
-_NO_TYPES: Final = frozenset({"metadata", "default", "serialization", "cls", "computed_fields"})
+NO_TYPES: Final = frozenset({"metadata", "default", "serialization", "cls", "computed_fields"})
+"""The entries of a core schema that hold no further core schemas."""
 
 
 def one_way(schema: Any, *, strict: bool = False, config: Mapping[str, Any] | None = None) -> Iterator[str]:
@@ -24,7 +25,7 @@ def one_way(schema: Any, *, strict: bool = False, config: Mapping[str, Any] | No
         if schema.get("type") in _FIELDS:
             yield from _of_fields(schema, config, strict=strict)
         for name, each in schema.items():
-            if name not in _NO_TYPES:
+            if name not in NO_TYPES:
                 yield from one_way(each, strict=strict, config=config)
 
 
@@ -37,7 +38,7 @@ def masked(schema: Any) -> bool:
     function = (schema.get("serialization") or {}).get("function")
     if function is not None:
         return function.__module__ == "pydantic.types" and "secret" in function.__name__
-    return any(masked(each) for name, each in schema.items() if name not in _NO_TYPES)
+    return any(masked(each) for name, each in schema.items() if name not in NO_TYPES)
 
 
 def _of_fields(schema: Mapping[str, Any], config: Mapping[str, Any], *, strict: bool) -> Iterator[str]:

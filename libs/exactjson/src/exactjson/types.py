@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
+from exactjson.losses import comparison
 from exactjson.names import masked, one_way
 from exactjson.refining import refine
 from exactjson.schemas import bare, closed, unknown_field
@@ -33,6 +34,7 @@ class Checked(Generic[T]):
         plain: Converts a value to dicts, lists and the like, with the names that the JSON has.
         schema: The JSON schema of the type, without the parts that are for people, and with additions for comparisons.
         document: The JSON schema of the type as its library makes it.
+        compare: Says where a value differs from the one that was read again; None if no value of the type can.
     """
 
     title: str
@@ -41,14 +43,15 @@ class Checked(Generic[T]):
     plain: Callable[[T], Any]
     schema: Mapping[str, Any]
     document: Mapping[str, Any]
+    compare: Callable[[T, T], str] | None = None
 
     def write_checked(self, value: T) -> bytes:
-        """Encode a value. Raises any exception for one that would not be read again, or that holds NaN or infinity."""
+        """Encode a value. Raises any exception for one that would not be read again, or as another one, or that holds NaN."""
         data = self.write(value)
-        self.read(data)
-        if b"null" in data and not _finite(
-            self.plain(value)
-        ):  # what NaN is written as; only then look for one
+        again = self.read(data)
+        if self.compare is not None and (reason := self.compare(value, again)):
+            raise ValueError(reason)
+        if b"null" in data and not finite(self.plain(value)):  # what NaN is written as
             raise ValueError("NaN and infinity are no JSON numbers")
         return data
 
@@ -109,12 +112,10 @@ def _lowered(text: str) -> str:
 
 
 def _by_msgspec(kind: Any, title: str, *, sort_keys: bool) -> Checked[Any]:
-    document, schema = msgspec.json.schema(kind), msgspec.json.schema(kind)
+    made, schema = msgspec.json.schema(kind), msgspec.json.schema(kind)
     refine(kind, schema)
     write = msgspec.json.Encoder(order="deterministic" if sort_keys else None).encode
-    return Checked(
-        title, msgspec.json.Decoder(kind).decode, write, msgspec.to_builtins, bare(schema), document
-    )
+    return Checked(title, msgspec.json.Decoder(kind).decode, write, msgspec.to_builtins, bare(schema), made)
 
 
 def _by_pydantic(kind: Any, title: str, *, strict: bool) -> Checked[Any]:
@@ -143,6 +144,7 @@ def _by_pydantic(kind: Any, title: str, *, strict: bool) -> Checked[Any]:
         lambda value: adapter.dump_python(value, mode="json", by_alias=True, warnings=False),
         bare(adapter.json_schema(schema_generator=WithKeys)),
         adapter.json_schema(),
+        comparison(adapter.core_schema),
     )
 
 
@@ -157,9 +159,10 @@ def _title_of(kind: Any) -> str:
     return re.sub(r"\b(?:\w+\.)+", "", str(kind))
 
 
-def _finite(value: Any) -> bool:
+def finite(value: Any) -> bool:
+    """Return whether a value made of dicts, lists and the like has neither NaN nor infinity."""
     if isinstance(value, float):
         return isfinite(value)
     if isinstance(value, Mapping):
-        return all(map(_finite, value.values()))
-    return not isinstance(value, list | tuple | set | frozenset) or all(map(_finite, value))
+        return all(map(finite, value.values()))
+    return not isinstance(value, list | tuple | set | frozenset) or all(map(finite, value))

@@ -115,6 +115,16 @@ def expires(certificate: bytes) -> datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
+def hosts_of(certificate: bytes) -> set[str]:
+    """Return the names and addresses that the first certificate of a PEM text is for. Raises `ValueError`."""
+    extensions = x509.load_pem_x509_certificate(certificate).extensions
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {
+        *names.get_values_for_type(x509.DNSName),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    }
+
+
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file atomically, readable only by its owner."""
     beside = path.with_name(f".{path.name}.new")

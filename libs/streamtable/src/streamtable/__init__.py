@@ -1,5 +1,8 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
+import streamtable.base.load_structlog  # noqa: F401 - before all that import structlog
+
+# isort: split
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.base.decoding import decode_each
 from streamtable.base.no_key import NoKey

@@ -15,7 +15,7 @@ from streamtable.base.crash_marker import InHandFile
 from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
 from streamtable.base.ports import Log, Stores, TopicDescription, TopicInfo
-from streamtable.base.settings import COPIES, Settings
+from streamtable.base.settings import COPIES, HostName, Settings
 from streamtable.base.topics import Stream, Table
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Guarantee
@@ -163,7 +163,7 @@ def common_options(settings: Settings) -> CommonOptions:
     """Return the options of each kind of processor, as the settings give them."""
     options = {name: getattr(settings, name) for name in CommonOptions.__annotations__}
     options |= {"guarantee": Guarantee(settings.guarantee), "standby": COPIES[settings.standby]}
-    if "instance_id" not in settings.model_fields_set:
+    if isinstance(settings.instance_id, HostName):
         del options["instance_id"]
     return cast("CommonOptions", options)
 

@@ -18,9 +18,6 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
 from streamtable.base.hosts import OwnHosts
 from streamtable.base.log_stream import LogStream
@@ -320,39 +317,10 @@ class SilentProgress:
     def close(self) -> None: ...
 
 
-class TerminalProgress:
-    """Progress bars at the bottom of a terminal, shown while there are tasks."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=Console(file=cast("TextIO", LogStream(stream))),
-            transient=True,
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def update(self, task: str, done: int, total: int) -> None:
-        if task not in self._tasks:
-            if not self._tasks:
-                self._bars.start()
-            self._tasks[task] = self._bars.add_task(task, total=total)
-        self._bars.update(self._tasks[task], completed=done, total=total)
-
-    def end(self, task: str) -> None:
-        known = self._tasks.pop(task, None)
-        if known is not None:
-            self._bars.remove_task(known)
-            if not self._tasks:
-                self._bars.stop()
-
-    def close(self) -> None:
-        for task in list(self._tasks):
-            self.end(task)
-
-
 def progress_on(stream: TextIO) -> Progress:
     """Return progress bars if the stream is a terminal, else silent progress."""
-    return TerminalProgress(stream) if stream.isatty() else SilentProgress()
+    if not stream.isatty():
+        return SilentProgress()
+    from streamtable.terminal_progress import TerminalProgress  # noqa: PLC0415 - 5 MB, of use to a terminal only
+
+    return TerminalProgress(stream)

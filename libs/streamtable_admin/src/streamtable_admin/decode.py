@@ -1,18 +1,19 @@
 """Decodes keys, values and headers for people: with a schema or codec where one is known, else by their bytes.
 
 Other packages add decoders for bytes without a known codec by entry points of the group `streamtable.decoders`: each a function that
-returns an `AddedDecoder`, named as the environment variable without which it is not loaded.
+returns an `AddedDecoder`, or None if its settings name none. It is named as an environment variable that ends with `URL`, and loaded
+if there is any variable with the same prefix.
 
 Bytes without a schema are text if they are printable UTF-8, a `long` if there are eight of them, and hexadecimal digits
 otherwise. Bytes that a codec refuses are shown as hexadecimal digits, with the reason.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from math import isfinite
+from os import environ
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,9 +143,8 @@ class Decoder:
         """Decode a value of a topic; a dead letter's value as a value of the topic it comes from."""
         codec = self.values.get(_origin(headers) or topic) or self.values.get(topic)
         named = prefix_header(codec)  # a header may have an empty name, which is the text for none
-        prefix = (
-            dict(reversed(headers)).get(named) if named else None
-        )  # the schema's id, if it is not in front
+        # The schema's id, if it is not in front.
+        prefix = dict(reversed(headers)).get(named) if named else None
         return self._decoded(codec, prefix + data if prefix and data is not None else data, headers, "value")
 
     def names_schema(self, data: bytes) -> bool:
@@ -205,7 +205,9 @@ def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
 def added_decoders() -> Sequence[AddedDecoder]:
     """Return the decoders that installed packages add. Raises `ConfigurationError` for settings that cannot be used."""
     found = sorted(entry_points(group="streamtable.decoders"))
-    return [each.load()() for each in found if os.environ.get(each.name)]
+    # Any variable with the prefix: a misspelt one is to be refused.
+    named = [each for each in found if any(var.startswith(each.name.removesuffix("URL")) for var in environ)]
+    return list(filter(None, (each.load()() for each in named)))
 
 
 def headers_document(headers: Headers) -> Sequence[dict[str, Any]]:

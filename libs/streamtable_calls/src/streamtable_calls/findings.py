@@ -31,8 +31,8 @@ def failing_calls(cluster: Cluster, groups: Iterable[str], now_ms: int) -> Itera
             oldest = min(failing, key=lambda each: each.pending.since_ms)
             since_ms = oldest.pending.since_ms
             yield warning(
-                f"group {group}",
-                f"{count(len(failing), 'attempted call')} of {name!r} pending, the oldest for "
+                f"call {group} {name}",
+                f"{count(len(failing), 'attempted call')} pending, the oldest for "
                 f"{duration(max(0, now_ms - since_ms) / 1000)}: {oldest.pending.error.strip()}",
                 f"they are attempted again by themselves; 'streamtable calls list {group}' shows them",
                 since_ms,

@@ -221,6 +221,4 @@ def _packed(number: int | str, size: int) -> bytes:
     try:
         return int(number).to_bytes(size, "big")
     except (ValueError, OverflowError) as error:
-        raise ConfigurationError(
-            f"the id of a schema is a number of {size} bytes, and this is {number!r}"
-        ) from error
+        raise ConfigurationError(f"the id of a schema has {size} bytes, and this is {number!r}") from error

@@ -101,7 +101,7 @@ class Names:
         size, begin = _varint(data, start)
         if size > len(data) - begin:
             raise DeserializationError(
-                f"not the name of a message: {size} bytes, and {len(data) - begin} are left"
+                f"not the name of a message: {size} bytes, with {len(data) - begin} left"
             )
         return begin + size
 

@@ -6,6 +6,7 @@ The console and the command line load `from_environment` as an entry point of th
 import base64
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -16,6 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
 from exactavro import Malformed, Schema, Unusable, decode, make_reader
+from streamtable.base.environment import secret_in
 from streamtable.base.types import Headers
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater, StreamtableError
 from streamtable_codecs.access import Basic, Bearer, Tls
@@ -39,32 +41,49 @@ _GOOGLES = {
 }
 # fmt: on
 _VARIABLE = "SCHEMA_REGISTRY_"
+_NAMES = ("URL", "USER", "PASSWORD", "PASSWORD_FILE", "TOKEN", "TOKEN_FILE", "CA_FILE")
+_OF_A_SERVICE = re.compile(r"SERVICE_HOST|(SERVICE_)?PORT(_\w+)?")
+"""Kubernetes sets such variables for a service that is named `schema-registry`."""
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> "RegisteredRecords":
-    """Return the decoder of the registry at `SCHEMA_REGISTRY_URL`.
+def from_environment(environment: Mapping[str, str] = os.environ) -> "RegisteredRecords | None":
+    """Return the decoder of the registry at `SCHEMA_REGISTRY_URL`; None if the variable is empty, or not there.
 
-    `SCHEMA_REGISTRY_USER` and `..._PASSWORD`, or `..._TOKEN`, are its login, and `..._CA_FILE` its certificate authorities.
+    `SCHEMA_REGISTRY_USER` and `..._PASSWORD`, or `..._TOKEN`, are its login, and `..._CA_FILE` its certificate authorities. A
+    password and a token may be in the file that `..._PASSWORD_FILE` or `..._TOKEN_FILE` names.
 
     Raises:
-        ConfigurationError: The URL or a file cannot be used, or there are a user and a token.
+        ConfigurationError: A variable is unknown, the URL or a file cannot be used, or there are a user and a token.
     """
-    given = {
-        name: environment.get(_VARIABLE + name, "")
-        for name in ("URL", "USER", "PASSWORD", "TOKEN", "CA_FILE")
-    }
+    given = _given(environment)
+    if not given["URL"]:
+        return None
     if given["USER"] and given["TOKEN"]:
         raise ConfigurationError(f"{_VARIABLE}USER and {_VARIABLE}TOKEN: give one of them")
-    auth = Basic(given["USER"], given["PASSWORD"]) if given["USER"] else None
+    bearer = Bearer(given["TOKEN"]) if given["TOKEN"] else None
+    auth = Basic(given["USER"], given["PASSWORD"]) if given["USER"] else bearer
     tls = Tls(ca=given["CA_FILE"]) if given["CA_FILE"] else None
-    registry = HttpRegistry(
-        given["URL"],
-        auth=Bearer(given["TOKEN"]) if given["TOKEN"] else auth,
-        tls=tls,
-        timeout=1.0,
-        attempts=1,
-    )
-    return RegisteredRecords(registry)
+    return RegisteredRecords(HttpRegistry(given["URL"], auth=auth, tls=tls, timeout=1.0, attempts=1))
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings by the ends of their names, secrets in the place of their files. Raises `ConfigurationError`."""
+    named = {
+        name.removeprefix(_VARIABLE): text for name, text in environment.items() if name.startswith(_VARIABLE)
+    }
+    for name in sorted(named.keys() - _NAMES):
+        if not _OF_A_SERVICE.fullmatch(name):
+            known = ", ".join(_VARIABLE + each for each in _NAMES)
+            raise ConfigurationError(f"{_VARIABLE}{name}: there is no such setting; there are {known}")
+    given = dict.fromkeys(_NAMES, "") | named
+    for name, file in (("PASSWORD", "PASSWORD_FILE"), ("TOKEN", "TOKEN_FILE")):
+        if given[file] and given[name]:
+            raise ConfigurationError(f"{_VARIABLE}{name} and {_VARIABLE}{file}: give one of them")
+        try:
+            given[name] = secret_in(given[file]) if given[file] else given[name]
+        except ValueError as error:
+            raise ConfigurationError(f"{_VARIABLE}{file}: {error}") from error
+    return given
 
 
 class RegisteredRecords:
@@ -175,9 +194,7 @@ def _protobuf(found: Registered, framing: Confluent) -> Read:
     try:
         pool = _pool_of(files)
     except (TypeError, KeyError) as error:  # a file is missing, or has not the messages that another one uses
-        raise DeserializationError(
-            f"the files of this Protobuf schema do not fit each other: {error}"
-        ) from error
+        raise DeserializationError(f"the files of this schema do not fit each other: {error}") from error
     classes: dict[str, type[Message]] = {}
 
     def read(data: bytes) -> tuple[str, Any]:

@@ -187,9 +187,7 @@ class HttpRegistry:
         wait: Callable[[float], None] = sleep,
     ) -> None:
         if not url.startswith(("http://", "https://")) or attempts < 1 or timeout <= 0:
-            raise ConfigurationError(
-                "registry: needs an http(s) URL, at least 1 attempt and a timeout above 0"
-            )
+            raise ConfigurationError("registry: needs an http(s) URL, an attempt and a timeout above 0")
         if register not in {"never", "missing"}:
             raise ConfigurationError(f"registry: register={register!r}: give 'never' or 'missing'")
         self.url = url.rstrip("/")
@@ -361,9 +359,7 @@ class HttpRegistry:
         path = f"/subjects/{quote(subject, safe='')}/versions"
         answer = self._ask("POST", path, self._body(definition), ("id",))
         if answer is None:
-            raise RetryLater(
-                f"registry {self.url}: it does not know the schema that has just been registered"
-            )
+            raise RetryLater(f"registry {self.url}: it does not know the schema that was just registered")
         return self._number(answer, "id", subject)
 
     def _body(self, definition: Definition) -> dict[str, Any] | None:

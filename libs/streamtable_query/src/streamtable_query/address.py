@@ -6,6 +6,7 @@ answered for: there is no registry, no further topic, and nothing to go stale.
 
 import re
 from dataclasses import dataclass, replace
+from socket import gethostname
 from typing import Final
 
 from streamtable import Kafka
@@ -42,6 +43,11 @@ class QueryAddress:
         return f"{self.host}:{self.port}"
 
 
+def own_address(text: str) -> QueryAddress:
+    """Return the address of this process: in `:port`, its host is the host name of this machine. Raises `ConfigurationError`."""
+    return QueryAddress.parse(f"{gethostname()}{text}" if text.startswith(":") else text)
+
+
 def advertise(kafka: Kafka, address: str) -> Kafka:
     """Return the cluster with an address in the client id, so that `Query` finds the processors of this process.
 
@@ -49,7 +55,8 @@ def advertise(kafka: Kafka, address: str) -> Kafka:
 
     Args:
         kafka: The cluster.
-        address: `host:port` where other processes reach the `QueryServer` of this process.
+        address: `host:port` where other processes reach the `QueryServer` of this process. `:port` stands for the host name of
+            this machine, as of a container, which others must be able to resolve.
 
     Raises:
         ConfigurationError: The address is malformed, or the cluster has an option `client.id` already.
@@ -58,7 +65,7 @@ def advertise(kafka: Kafka, address: str) -> Kafka:
         raise ConfigurationError(
             "the option client.id cannot be set for a process that answers queries: it holds the query address"
         )
-    return replace(kafka, options={**kafka.options, "client.id": f"{_MARK}{QueryAddress.parse(address)}"})
+    return replace(kafka, options={**kafka.options, "client.id": f"{_MARK}{own_address(address)}"})
 
 
 def advertised(client_id: str) -> QueryAddress | None:

@@ -1,7 +1,7 @@
 """Questions about the rows of a table to the processes that keep them: who is asked, for how long, and what an answer says."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,7 +24,6 @@ from streamtable.views.rows import RowList
 from streamtable.views.windows import END_MS, WindowRange
 from streamtable_query.answers import KINDS, SOURCES, Asking, QueryAnswer, Routes, Source
 from streamtable_query.channels import Channels, why_not
-from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import PartitionOwner
 from streamtable_query.protocol import KEYS_MAX, VERSION
 from streamtable_query.ranges import QueryRange, RangePart, merged, read_on
@@ -55,9 +54,7 @@ class TableQueries(Closing, Generic[K, V]):
         near: What answers without the network; None: nothing.
         copies: Whether all that answer are copies, also what is near.
         limits: The limits of calls that give no others, with `deadline` in seconds from the call.
-        credentials: TLS of the query servers; None: plain text.
-        metadata: Sent with each call.
-        metrics: Counts the answers of other processes; None: nothing does.
+        channels: The connections to the processes, closed with this.
         clock: Wall and monotonic time.
     """
 
@@ -72,9 +69,7 @@ class TableQueries(Closing, Generic[K, V]):
         limits: Asking,
         *,
         copies: bool,
-        credentials: grpc.ChannelCredentials | None,
-        metadata: Mapping[str, str] | None,
-        metrics: QueryMetrics | None,
+        channels: Channels,
         clock: Clock | None,
     ) -> None:
         self.table = table
@@ -89,8 +84,7 @@ class TableQueries(Closing, Generic[K, V]):
         self._routes = routes(lambda: self._cluster, self._clock)
         self._commits = CommitWatcher(lambda: self._cluster, self._clock)
         self._commits.start()
-        answered = bool if metrics is None else metrics.answered.labels(table.name).inc
-        self._channels = Channels(credentials, metadata or {}, answered)
+        self._channels = channels
         self._topic_id, self._partitions, self._counted_at = "", 0, float("-inf")
         self._shown: dict[int, int] = {}  # by partition: every answer must hold all below this offset
         self._suspected_at = float("-inf")  # when a copy had to answer in place of the owner

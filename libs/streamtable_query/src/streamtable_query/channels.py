@@ -9,6 +9,7 @@ import grpc
 from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
 from streamtable.errors import ConfigurationError
 from streamtable_query.address import QueryAddress
+from streamtable_query.metrics import QueryMetrics
 from streamtable_query.protocol import REASON
 
 # A process that is restarted answers at the same address within seconds: gRPC's pauses grow to two minutes.
@@ -30,19 +31,25 @@ class Channels:
 
     Args:
         credentials: TLS; None: plain text.
+        server_name: The name that the certificates must have; None: the host of each address.
         metadata: Sent with each call.
-        answered: Called for each answer.
+        metrics: Counts the answers; None: nothing does.
+        topic: The table's topic, the label of the metric.
     """
 
     def __init__(
         self,
         credentials: grpc.ChannelCredentials | None,
-        metadata: Mapping[str, str],
-        answered: Callable[[], object],
+        server_name: str | None,
+        metadata: Mapping[str, str] | None,
+        metrics: QueryMetrics | None,
+        topic: str,
     ) -> None:
         self._credentials = credentials
-        self.metadata = tuple(metadata.items())
-        self.answered = answered
+        named = () if server_name is None else (("grpc.ssl_target_name_override", server_name),)
+        self._options = (*_OPTIONS, *named)
+        self.metadata = tuple((metadata or {}).items())
+        self.answered: Callable[[], object] = bool if metrics is None else metrics.answered.labels(topic).inc
         self._made: dict[str, tuple[grpc.Channel, QueryStub]] = {}
         self._lock = threading.Lock()
 
@@ -52,9 +59,9 @@ class Channels:
         with self._lock:
             if target not in self._made:
                 channel = (
-                    grpc.insecure_channel(target, _OPTIONS)
+                    grpc.insecure_channel(target, self._options)
                     if self._credentials is None
-                    else grpc.secure_channel(target, self._credentials, _OPTIONS)
+                    else grpc.secure_channel(target, self._credentials, self._options)
                 )
                 self._made[target] = channel, QueryStub(channel)
             return self._made[target][1]

@@ -11,6 +11,7 @@ from streamtable.base.clock import Clock
 from streamtable.errors import GraphError
 from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
 from streamtable_query.asking import TableQueries
+from streamtable_query.channels import Channels
 from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import PartitionOwners
 from streamtable_query.sources import ProcessorSource
@@ -44,6 +45,8 @@ class Query(TableQueries[K, V]):
         stale_ok: A standby copy answers if the process that has the partition does not, or if none has it, provided that the
             copy had everything at most this many seconds ago. None: only that process answers.
         credentials: TLS of the query servers, with a client certificate if they ask for one; None: plain text.
+        server_name: The name that their certificates must have; None: the host of its address. Replicas whose host names
+            are not known before they start have one certificate, such as for the name of their service.
         metadata: Sent with each call, such as an API key.
         metrics: Counts the answers of other processes; None: nothing does.
         clock: Wall and monotonic time.
@@ -63,6 +66,7 @@ class Query(TableQueries[K, V]):
         max_age: float = MAX_AGE_SECONDS,
         stale_ok: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        server_name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         metrics: QueryMetrics | None = None,
         clock: Clock | None = None,
@@ -81,8 +85,6 @@ class Query(TableQueries[K, V]):
             None if local is None else ProcessorSource(local),
             Asking(timeout, max_age, stale_ok),
             copies=False,
-            credentials=credentials,
-            metadata=metadata,
-            metrics=metrics,
+            channels=Channels(credentials, server_name, metadata, metrics, table.name),
             clock=clock,
         )

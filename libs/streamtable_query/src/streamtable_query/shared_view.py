@@ -9,9 +9,10 @@ from streamtable import App, Kafka, Table
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.settings import legal_instance_id
 from streamtable.errors import ConfigurationError, NotReady
-from streamtable_query.address import QueryAddress, advertise
+from streamtable_query.address import advertise, own_address
 from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
 from streamtable_query.asking import TableQueries
+from streamtable_query.channels import Channels
 from streamtable_query.metrics import QueryMetrics
 from streamtable_query.owners import Coordinator, PartitionHolders
 from streamtable_query.server import QueryServer
@@ -42,7 +43,7 @@ class SharedView(TableQueries[K, V]):
         app: The cluster and the state folder.
         table: The table.
         shared: The name that all members have in common.
-        address: `host:port` where the other members reach this process.
+        address: `host:port` where the other members reach this process, or `:port`, as for `advertise`.
         replicas: The members that hold each partition. With 2, any one may be lost without a gap.
         listen: `host:port` to listen on; None: the port of `address` on all interfaces.
         serve: Whether it listens. False: a server of the process, such as one for several tables, answers for `shard`
@@ -51,6 +52,7 @@ class SharedView(TableQueries[K, V]):
         stale_ok: The age in seconds up to which a replica answers. All replicas are compared with the topic each second.
         memory_bytes: The memory for the caches of the replicas.
         credentials: TLS of the members as clients of each other; None: plain text.
+        server_name: The name that the certificates of the members must have; None: the host of its address.
         server_credentials: TLS of the members as servers, with client certificates if only those may ask; None: plain text.
         metadata: Sent with each call.
         metrics: Counts the answers of other processes; None: nothing does.
@@ -74,6 +76,7 @@ class SharedView(TableQueries[K, V]):
         stale_ok: float = _STALE_SECONDS,
         memory_bytes: int = _MEMORY_BYTES,
         credentials: grpc.ChannelCredentials | None = None,
+        server_name: str | None = None,
         server_credentials: grpc.ServerCredentials | None = None,
         metadata: Mapping[str, str] | None = None,
         metrics: QueryMetrics | None = None,
@@ -85,19 +88,14 @@ class SharedView(TableQueries[K, V]):
             raise ConfigurationError(f"shared={shared!r}: expected {error}") from error
         if not replicas >= 1:
             raise ConfigurationError(f"replicas={replicas!r}: give at least 1")
-        at, clock = QueryAddress.parse(address), clock or SystemClock()
+        at, clock = own_address(address), clock or SystemClock()
         kafka, group = cast("Kafka", app.kafka), f"{shared}-{table.name}"
         self.shard = Shard(
             advertise(kafka, address), table, group, str(at).replace(":", "-"), replicas,
             app.state_dir / "shared" / shared, memory_bytes, clock,
         )  # fmt: skip
-        self._server = (
-            QueryServer(
-                self.shard, f"0.0.0.0:{at.port}" if listen is None else listen, credentials=server_credentials
-            )
-            if serve
-            else None
-        )
+        listening = f"0.0.0.0:{at.port}" if listen is None else listen
+        self._server = QueryServer(self.shard, listening, credentials=server_credentials) if serve else None
 
         def routes(coordinator: Callable[[], Coordinator], clock: Clock) -> PartitionHolders:
             return PartitionHolders(group, table.name, coordinator, clock, replicas)
@@ -111,9 +109,7 @@ class SharedView(TableQueries[K, V]):
             self.shard,
             Asking(timeout, MAX_AGE_SECONDS, stale_ok),
             copies=True,
-            credentials=credentials,
-            metadata=metadata,
-            metrics=metrics,
+            channels=Channels(credentials, server_name, metadata, metrics, table.name),
             clock=clock,
         )
         if self._server is not None:

@@ -63,20 +63,9 @@ def instances(
     With `query_authorities_file` they are asked over TLS, with the certificate of this process (SERVICEKIT_GRPC_...) if it has
     one.
     """
-    seconds = runtime.service.wait_seconds
-    metrics = QueryMetrics.register(runtime.registry)
+    asking = _asking(runtime)
     with ExitStack() as opened:
-        queries = [
-            Query(
-                runtime.kafka,
-                _keeper(runtime.service, table),
-                table,
-                timeout=seconds,
-                metrics=metrics,
-                **_known(runtime),
-            )
-            for table in tables
-        ]
+        queries = [Query(runtime.kafka, _keeper(runtime.service, table), table, **asking) for table in tables]
         yield [opened.enter_context(RemoteTable(query)) for query in queries]
 
 
@@ -102,7 +91,7 @@ def shards(
             "--over shards needs CLICK_COUNT_QUERY_ADDRESS: host:port where the other services reach this one at its "
             "STREAMTABLE_GRPC_ADDRESS"
         )
-    metrics = QueryMetrics.register(runtime.registry)
+    asking = _asking(runtime)
     with serving.local(runtime, name) as app, ExitStack() as opened:
         views = [
             opened.enter_context(
@@ -112,10 +101,8 @@ def shards(
                     f"{service.group}-{name}",
                     service.query_address,
                     serve=False,
-                    timeout=service.wait_seconds,
                     stale_ok=STALE_SECONDS,
-                    metrics=metrics,
-                    **_known(runtime),
+                    **asking,
                 )
             )
             for table in tables
@@ -124,8 +111,8 @@ def shards(
         yield [opened.enter_context(RemoteTable(view)) for view in views]
 
 
-def _known(runtime: Runtime[ClickSettings]) -> dict[str, Any]:
-    """Return what this process is known by to those whom it asks, and what it knows them by."""
+def _asking(runtime: Runtime[ClickSettings]) -> dict[str, Any]:
+    """Return how this process asks others: what they know it by, what it knows them by, how long it waits, and what counts."""
     service, edge = runtime.service, runtime.edge
     credentials = None
     if service.query_authorities_file is not None:
@@ -134,8 +121,13 @@ def _known(runtime: Runtime[ClickSettings]) -> dict[str, Any]:
             for file in (edge.grpc_key_file, edge.grpc_certificate_file)
         ]
         credentials = grpc.ssl_channel_credentials(service.query_authorities_file.read_bytes(), *own)
-    key = service.query_key
-    return {"credentials": credentials, "metadata": None if key is None else {"x-api-key": key}}
+    return {
+        "credentials": credentials,
+        "server_name": service.query_server_name,
+        "metadata": None if service.query_key is None else {"x-api-key": service.query_key},
+        "timeout": service.wait_seconds,
+        "metrics": QueryMetrics.register(runtime.registry),
+    }
 
 
 def _keeper(settings: ClickSettings, table: Table[Any, Any]) -> Group[Any, Any]:

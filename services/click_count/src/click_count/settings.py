@@ -1,8 +1,7 @@
 """The settings of click counting: variables that begin with CLICK_COUNT_."""
 
+from dataclasses import field
 from typing import ClassVar
-
-from pydantic import Field
 
 from servicekit.process.edge_settings import ExistingFile
 from servicekit.process.service_settings import ServiceSettings
@@ -15,9 +14,10 @@ class ClickSettings(ServiceSettings):
         windows: The name of the flow with the windowed tables, if they are served.
         lake: The place of the files that `sinks` writes.
         query_address: `host:port` where other processes reach this processor, or this service with `--over shards`, at its
-            STREAMTABLE_GRPC_ADDRESS; None: a processor answers no queries.
+            STREAMTABLE_GRPC_ADDRESS; `:port`: at the host name of this machine. None: a processor answers no queries.
         query_key: The key that `--over` shows to the processes it asks.
         query_authorities_file: Certificates of their authorities; None: they are asked in plain text.
+        query_server_name: The name that their certificates must have; None: the host of its address.
     """
 
     env_prefix: ClassVar[str] = "CLICK_COUNT_"
@@ -26,5 +26,6 @@ class ClickSettings(ServiceSettings):
     windows: str | None = None
     lake: str | None = None
     query_address: str | None = None
-    query_key: str | None = Field(default=None, repr=False)
+    query_key: str | None = field(default=None, repr=False)
     query_authorities_file: ExistingFile | None = None
+    query_server_name: str | None = None

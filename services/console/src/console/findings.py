@@ -50,6 +50,8 @@ class Examiner:
             examined: The findings about brokers and groups.
         """
         listed = {each["key"]: each for each in instances}
+        examined = list(examined)
+        subjects = {each.subject for each in examined}
         live = {key: statuses[key] for key, each in listed.items() if each["state"] not in _DEAD}
         self._trends.keep(live)
         for key, status in live.items():
@@ -58,7 +60,8 @@ class Examiner:
             *judge_processes({key: statuses[key] for key in listed}, now_ms),
             *self._trends.findings(now_ms),
             *self._trends.lag_findings(now_ms),
-            *self._trends.call_findings(now_ms),
+            # The check of groups knows the errors of calls too.
+            *(each for each in self._trends.call_findings(now_ms) if each.subject not in subjects),
             *examined,
         ]
         wrong = [each for each in found if each.level is not Level.OK]

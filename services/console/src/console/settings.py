@@ -1,10 +1,9 @@
 """Settings of the console, besides the library's: variables that begin with CONSOLE_."""
 
 import re
+from dataclasses import field
 from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
-
-from pydantic import BeforeValidator, Field
 
 from servicekit.process.service_settings import ServiceSettings
 from streamtable.base.environment import Flag
@@ -42,5 +41,5 @@ class ConsoleSettings(ServiceSettings):
 
     group: str = ""
     actions: Flag = False
-    token: Annotated[str, BeforeValidator(_token)] | None = Field(default=None, repr=False)
-    url: Annotated[str, BeforeValidator(_url)] | None = None
+    token: Annotated[str, _token] | None = field(default=None, repr=False)
+    url: Annotated[str, _url] | None = None

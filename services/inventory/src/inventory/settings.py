@@ -1,8 +1,7 @@
 """The settings of the inventory: variables that begin with INVENTORY_."""
 
+from dataclasses import field
 from typing import ClassVar, Final
-
-from pydantic import Field
 
 from servicekit.process.service_settings import ServiceSettings
 
@@ -21,5 +20,5 @@ class InventorySettings(ServiceSettings):
     env_prefix: ClassVar[str] = "INVENTORY_"
 
     group: str = "inventory"
-    postgres_url: str | None = Field(default=None, repr=False)
+    postgres_url: str | None = field(default=None, repr=False)
     supplier: str = SUPPLIER

@@ -3,10 +3,9 @@
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import field
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Self
-
-from pydantic import BeforeValidator, Field, model_validator
+from typing import Annotated, ClassVar, Final
 
 from servicekit.auth.access import Admission
 from servicekit.auth.authentication import (
@@ -101,9 +100,9 @@ def _file(value: object) -> object:
     return Path(value)
 
 
-Count = Annotated[int, BeforeValidator(_count)]
-ExistingFile = Annotated[Path, BeforeValidator(_file)]
-TopicName = Annotated[str, BeforeValidator(_topic)]
+Count = Annotated[int, _count]
+ExistingFile = Annotated[Path, _file]
+TopicName = Annotated[str, _topic]
 
 
 class EdgeSettings(EnvironmentSettings):
@@ -144,7 +143,7 @@ class EdgeSettings(EnvironmentSettings):
 
     env_prefix: ClassVar[str] = PREFIX
 
-    api_keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_api_keys)] = Field(default=(), repr=False)
+    api_keys: Annotated[tuple[ApiKey, ...], _api_keys] = field(default=(), repr=False)
     api_keys_file: ExistingFile | None = None
     jwt_algorithm: Annotated[str, one_of(*ALGORITHMS)] | None = None
     jwt_key_file: ExistingFile | None = None
@@ -153,7 +152,7 @@ class EdgeSettings(EnvironmentSettings):
     allow_unauthenticated: Flag = False
     audit: Flag | None = None
     audit_topic: TopicName | None = None
-    hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] = frozenset()
+    hosts: Annotated[frozenset[str], _hosts] = frozenset()
     rate_limit: (
         Annotated[float, number(1e-9, 1e9, "requests per second, a plain decimal number over 0")] | None
     ) = None
@@ -164,7 +163,7 @@ class EdgeSettings(EnvironmentSettings):
     connections: Count = 2000
     connections_per_peer: Count = 200
     events_per_peer: Count = 16
-    trusted_proxies: Annotated[frozenset[Network], BeforeValidator(_networks)] = frozenset()
+    trusted_proxies: Annotated[frozenset[Network], _networks] = frozenset()
     status_topic: TopicName | None = None
     runs_topic: TopicName | None = None
     grpc_connections: Count = 1024
@@ -174,8 +173,7 @@ class EdgeSettings(EnvironmentSettings):
     grpc_key_file: ExistingFile | None = None
     grpc_client_authorities_file: ExistingFile | None = None
 
-    @model_validator(mode="after")
-    def _belong_together(self) -> Self:
+    def check_together(self) -> None:
         tokens = [self.jwt_algorithm, self.jwt_key_file, self.jwt_issuer, self.jwt_audience]
         if any(tokens) and not all(tokens):
             names = "JWT_ALGORITHM, JWT_KEY_FILE, JWT_ISSUER and JWT_AUDIENCE"
@@ -187,7 +185,6 @@ class EdgeSettings(EnvironmentSettings):
             raise ValueError(f"{PREFIX}GRPC_CLIENT_AUTHORITIES_FILE: it needs {PREFIX}GRPC_CERTIFICATE_FILE")
         if self.rate_burst is not None and self.rate_limit is None:
             raise ValueError(f"{PREFIX}RATE_BURST: it needs {PREFIX}RATE_LIMIT")
-        return self
 
     @property
     def proxies(self) -> TrustedProxies:

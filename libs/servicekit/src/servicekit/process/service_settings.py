@@ -1,8 +1,7 @@
 """The settings of one service: variables that begin with its name."""
 
+from dataclasses import field
 from typing import Annotated
-
-from pydantic import BeforeValidator, Field
 
 from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.http.cursors import SECRET_BYTES_MIN
@@ -30,7 +29,7 @@ class ServiceSettings(EnvironmentSettings):
     """
 
     group: str
-    cursor_secret: Annotated[str, BeforeValidator(_secret)] | None = Field(default=None, repr=False)
+    cursor_secret: Annotated[str, _secret] | None = field(default=None, repr=False)
     docs: Flag = False
     reflection: Flag = False
     wait_seconds: Annotated[float, seconds(0, 8)] = 5.0  # a request is answered within 10

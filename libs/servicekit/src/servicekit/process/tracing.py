@@ -6,9 +6,8 @@ without traces is as small and as fast as if tracing did not exist.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Annotated, ClassVar, Final
-
-from pydantic import AliasChoices, BeforeValidator, Field
 
 from servicekit.tracing import ServerTracer
 from streamtable.base.environment import EnvironmentSettings, number, one_of
@@ -43,23 +42,23 @@ class TraceSettings(EnvironmentSettings):
 
     env_ignore_empty: ClassVar[bool] = True
 
-    endpoint: Annotated[str, BeforeValidator(_endpoint)] = Field(
-        validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ENDPOINT)
+    endpoint: Annotated[str, _endpoint] = field(
+        metadata={"variables": ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ENDPOINT)}
     )
-    service: str = Field(validation_alias="OTEL_SERVICE_NAME")
+    service: str = field(metadata={"variables": ("OTEL_SERVICE_NAME",)})
     instance: str
-    sampler: Annotated[str, one_of(*sorted(SAMPLERS))] = Field(
-        default="parentbased_always_on", validation_alias="OTEL_TRACES_SAMPLER"
+    sampler: Annotated[str, one_of(*sorted(SAMPLERS))] = field(
+        default="parentbased_always_on", metadata={"variables": ("OTEL_TRACES_SAMPLER",)}
     )
-    ratio: Annotated[float, number(0, 1, "a number from 0 to 1")] = Field(
-        default=1.0, validation_alias="OTEL_TRACES_SAMPLER_ARG"
+    ratio: Annotated[float, number(0, 1, "a number from 0 to 1")] = field(
+        default=1.0, metadata={"variables": ("OTEL_TRACES_SAMPLER_ARG",)}
     )
-    exporter: Annotated[str, one_of("otlp", "none")] = Field(
-        default="otlp", validation_alias="OTEL_TRACES_EXPORTER"
+    exporter: Annotated[str, one_of("otlp", "none")] = field(
+        default="otlp", metadata={"variables": ("OTEL_TRACES_EXPORTER",)}
     )
-    protocol: Annotated[str, one_of("grpc")] = Field(
+    protocol: Annotated[str, one_of("grpc")] = field(
         default="grpc",
-        validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        metadata={"variables": ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")},
     )
 
 

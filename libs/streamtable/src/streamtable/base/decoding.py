@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
-from streamtable.base.ports import Codec, Decoded, EvolvingRows
+from streamtable.base.ports import Codec, Decoded, EvolvingRows, VersionedKeys
 from streamtable.errors import DeserializationError, UnreadableRow
 
 T = TypeVar("T")
@@ -41,7 +41,8 @@ def codec_name(codec: Codec[Any]) -> str:
 
 def codecs_name(key: Codec[Any], value: Codec[Any]) -> str:
     """Return the text that is recorded for the codecs of rows or records."""
-    return f"{codec_name(key)} to {codec_name(value)}"
+    keys = key.recorded_key if isinstance(key, VersionedKeys) else codec_name(key)
+    return f"{keys} to {codec_name(value)}"
 
 
 class ItemCodec(ABC, Generic[T]):

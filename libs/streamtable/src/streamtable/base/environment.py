@@ -1,4 +1,4 @@
-"""The base of all settings: frozen, validated when built, and read from environment variables by one function, once.
+"""The base of all settings: frozen, checked when built, and read from environment variables by one function, once.
 
 An error names the variable, its value (unless it is a secret) and the valid values; all errors are reported at once.
 """
@@ -6,36 +6,80 @@ An error names the variable, its value (unless it is a secret) and the valid val
 import difflib
 import os
 import re
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, ClassVar, Final, Self
-
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Final, Self, dataclass_transform, get_args, get_type_hints
 
 from streamtable.errors import ConfigurationError
 
 _DECIMAL: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _SHOWN_CHARACTERS_MAX: Final = 80
 
+Check = Callable[[object], Any]
+"""Returns the value of a setting for a text or a value; raises `ValueError` with the expectation. It stands in the annotation."""
 
-class EnvironmentSettings(BaseModel):
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("text")  # noqa: TRY004 - as all checks
+    return value
+
+
+class _Wrong(ConfigurationError):
+    """Settings are wrong. `expected` says by field what was expected; "" stands for several fields together."""
+
+    def __init__(self, expected: Mapping[str, str]) -> None:
+        problems = (f"{name}: expected {text}" if name else text for name, text in expected.items())
+        super().__init__(f"settings are wrong: {'; '.join(problems)}")
+        self.expected = expected
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class EnvironmentSettings:
     """Settings of a process. A subclass sets `env_prefix`; a field's variable is the prefix and its name in capitals.
 
+    Each subclass is a frozen dataclass. A field is a `str`, or has its check in the annotation:
+    `wait: Annotated[float, seconds(0, 8)] = 5.0`; either may be None. One that is declared with
+    `field(repr=False)` is a secret, and `field(metadata={"variables": (...)})` gives it variables of other names, of which the
+    first that is set counts.
     A variable that begins with the prefix and names no field is rejected, since it is probably misspelt: `env_others` are
-    further names to suggest. A field that is declared with `repr=False` is a secret. The constructor itself reads no
-    environment.
+    further names to suggest. The constructor itself reads no environment.
+
+    Raises:
+        ConfigurationError: Values are invalid; the message lists all errors.
     """
 
-    model_config = ConfigDict(
-        arbitrary_types_allowed=True,
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
-        populate_by_name=True,
-        validate_default=True,
-    )
     env_prefix: ClassVar[str] = ""
     env_ignore_empty: ClassVar[bool] = False
     env_others: ClassVar[tuple[str, ...]] = ()
+    declared: ClassVar[Mapping[str, Field[Any]]] = {}
+    checks: ClassVar[Mapping[str, Check]] = {}
+
+    def __init_subclass__(cls) -> None:
+        kinds = get_type_hints(cls, include_extras=True)
+        made: Any = dataclass(frozen=True, kw_only=True)(cls)
+        cls.declared = {each.name: each for each in fields(made)}
+        cls.checks = {name: _check_in(kinds[name]) for name in cls.declared}
+
+    def __post_init__(self) -> None:
+        wrong = {}
+        for name, check in self.checks.items():
+            try:
+                object.__setattr__(self, name, check(getattr(self, name)))
+            except ValueError as error:
+                wrong[name] = str(error)
+        if not wrong:
+            try:
+                self.check_together()
+            except ValueError as error:
+                wrong[""] = str(error)
+        if wrong:
+            raise _Wrong(wrong)
+
+    def check_together(self) -> None:
+        """Raise `ValueError` if fields contradict each other; a subclass knows which may."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **defaults: Any) -> Self:
@@ -64,14 +108,16 @@ class EnvironmentSettings(BaseModel):
             given = {name: text for name, text in given.items() if text}
         for name, text in list(given.items()):
             if text != text.strip() or not text or not text.isprintable():
-                shown = _shown(given.pop(name), secret=cls._is_secret(variables[name]))
+                shown = _shown(given.pop(name), secret=not cls.declared[variables[name]].repr)
                 problems.append(f"{name}{shown}: expected text without surrounding spaces, and not empty")
         # Of several variables of a field the first counts.
         values = {variables[name]: text for name, text in reversed(given.items())}
+        # A field without a default has two that are missing; None is refused as its value is.
+        required = {name: None for name, each in cls.declared.items() if each.default is each.default_factory}
         try:
-            settings = cls(**{**defaults, **values})
-        except ValidationError as error:
-            problems += [cls._problem(details, given, variables) for details in error.errors()]
+            settings = cls(**{**required, **defaults, **values})
+        except _Wrong as error:
+            problems += [cls._problem(name, text, given) for name, text in error.expected.items()]
         if problems:
             text = "\n".join(["settings are wrong; nothing was started:", *sorted(problems)])
             raise ConfigurationError(text)
@@ -81,40 +127,31 @@ class EnvironmentSettings(BaseModel):
     def variables(cls) -> dict[str, str]:
         """Return variable -> field. If a field has several variables, the first that is set counts."""
         found = {}
-        for name, field in cls.model_fields.items():
-            alias = field.validation_alias
-            aliases = (
-                alias.choices
-                if isinstance(alias, AliasChoices)
-                else [alias or f"{cls.env_prefix}{name.upper()}"]
-            )
-            found.update(dict.fromkeys(map(str, aliases), name))
+        for name, each in cls.declared.items():
+            names = each.metadata.get("variables", (f"{cls.env_prefix}{name.upper()}",))
+            found.update(dict.fromkeys(names, name))
         return found
 
     @classmethod
-    def _is_secret(cls, field: str) -> bool:
-        return not cls.model_fields[field].repr
-
-    @classmethod
-    def _problem(cls, details: Any, given: Mapping[str, str], variables: Mapping[str, str]) -> str:
-        expected = str(details.get("ctx", {}).get("error", details["msg"]))
-        if not details["loc"] or str(details["loc"][0]) not in variables.values():
+    def _problem(cls, name: str, expected: str, given: Mapping[str, str]) -> str:
+        names = [variable for variable, found in cls.variables().items() if found == name]
+        if not names:
             return expected  # an error about several variables; it names them
-        place = str(details["loc"][0])
-        field = variables.get(place, place)
-        names = [name for name, found in variables.items() if found == field]
-        name = next((name for name in names if name in given), names[0])
-        shown = _shown(given[name], secret=cls._is_secret(field)) if name in given else " (its default)"
-        return f"{name}{shown}: expected {expected}"
+        variable = next((each for each in names if each in given), names[0])
+        required = cls.declared[name].default is cls.declared[name].default_factory
+        shown = "" if required else " (its default)"
+        if variable in given:
+            shown = _shown(given[variable], secret=not cls.declared[name].repr)
+        return f"{variable}{shown}: expected {expected}"
 
 
-def seconds(low: float, high: float) -> BeforeValidator:
-    """Return a validator for seconds within these limits, for a field of type float."""
+def seconds(low: float, high: float) -> Check:
+    """Return the check of seconds within these limits, for a field of type float."""
     return number(low, high, f"seconds, a plain decimal number from {low:.12g} to {high:.12g}")
 
 
-def number(low: float, high: float, expected: str) -> BeforeValidator:
-    """Return a validator for plain decimal numbers within these limits, which are described as `expected`."""
+def number(low: float, high: float, expected: str) -> Check:
+    """Return the check of plain decimal numbers within these limits, which are described as `expected`."""
 
     def check(value: object) -> float:
         if isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -123,18 +160,18 @@ def number(low: float, high: float, expected: str) -> BeforeValidator:
             raise ValueError(expected)
         return float(value)
 
-    return BeforeValidator(check)
+    return check
 
 
-def one_of(*choices: str) -> BeforeValidator:
-    """Return a validator for one of several words."""
+def one_of(*choices: str) -> Check:
+    """Return the check of one of several words."""
 
     def check(value: object) -> object:
         if value not in choices:
             raise ValueError(" or ".join(choices))
         return value
 
-    return BeforeValidator(check)
+    return check
 
 
 def _flag(value: object) -> bool:
@@ -145,8 +182,40 @@ def _flag(value: object) -> bool:
     return value == "true"
 
 
-Flag = Annotated[bool, BeforeValidator(_flag)]
-"""`true` or `false`, where pydantic would also accept `yes`, `1` and `on`."""
+Flag = Annotated[bool, _flag]
+"""`true` or `false`; not `yes`, `1` or `on`."""
+
+
+def _check_in(kind: Any) -> Check:
+    """Return the check in an annotation: of a text, of `Annotated[..., check]`, or of one of these or None."""
+    if kind is str:
+        return _text
+    if checks := getattr(kind, "__metadata__", ()):
+        check: Check = checks[0]
+        return check
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    if len(kinds) != 1 or NoneType not in get_args(kind):
+        raise TypeError(
+            f"{kind} has no check: annotate the setting with one, as in Annotated[float, seconds(0, 60)]"
+        )
+    inner = _check_in(kinds[0])
+    return lambda value: None if value is None else inner(value)
+
+
+def secret_in(path: str) -> str:
+    """Return the secret in a file, its only line without the newline.
+
+    Raises:
+        ValueError: The file cannot be read, or does not have one line. The message does not show what it has.
+    """
+    try:
+        secret = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"{path} cannot be read: {reason}") from None
+    if not secret or not secret.isprintable() or secret != secret.strip():
+        raise ValueError(f"{path}: expected one line with the secret, without surrounding spaces")
+    return secret
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:

@@ -100,7 +100,14 @@ class CanonicalKeys(Protocol):
 
 @runtime_checkable
 class VersionedKeys(Protocol):
-    """A codec whose bytes name the schema that they were written with: a key written with two schemas is two keys."""
+    """A codec whose bytes name the schema that they were written with: a key written with two schemas is two keys.
+
+    Attributes:
+        recorded_key: As `EvolvingRows.recorded`, for keys: no change of the schema is accepted.
+    """
+
+    @property
+    def recorded_key(self) -> str: ...
 
     def version(self, data: bytes) -> bytes:
         """Return the part of an encoded value that names its schema; empty if there is none."""

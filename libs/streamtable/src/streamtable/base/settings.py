@@ -7,13 +7,12 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import BeforeValidator, Field
-
-from streamtable.base.environment import EnvironmentSettings, Flag, one_of, seconds
+from streamtable.base.environment import EnvironmentSettings, Flag, one_of, seconds, secret_in
 
 PREFIX = "STREAMTABLE_"
 KAFKA_PREFIX = "STREAMTABLE_KAFKA_"
@@ -78,6 +77,17 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class HostName(str):
+    """The name of the host as the default of an instance id: several processes of a host may have that."""
+
+    __slots__ = ()
+
+    @classmethod
+    def own(cls) -> Self:
+        """Return the name of this host."""
+        return cls(socket.gethostname())
 
 
 class KafkaOptions(Mapping[str, str]):
@@ -224,16 +234,14 @@ class Settings(EnvironmentSettings):
     env_prefix: ClassVar[str] = PREFIX
     env_others: ClassVar[tuple[str, ...]] = (f"{KAFKA_PREFIX}...",)
 
-    bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = "127.0.0.1:9092"
-    kafka: Annotated[KafkaOptions, BeforeValidator(_kafka_options)] = KafkaOptions({})
+    bootstrap_servers: Annotated[str, _servers] = "127.0.0.1:9092"
+    kafka: Annotated[KafkaOptions, _kafka_options] = field(default_factory=lambda: KafkaOptions({}))
     kafka_token: str | None = None
-    instance_id: Annotated[str, BeforeValidator(legal_instance_id)] = Field(
-        default_factory=socket.gethostname
-    )
-    state_dir: Annotated[Path, BeforeValidator(_folder)] = Path("~/.local/state/streamtable")
-    http_address: Annotated[Address, BeforeValidator(address_in)] = Address("127.0.0.1", 8080)
-    grpc_address: Annotated[Address, BeforeValidator(address_in)] = Address("127.0.0.1", 50051)
-    metrics_address: Annotated[Address, BeforeValidator(address_in)] | None = None
+    instance_id: Annotated[str, legal_instance_id] = field(default_factory=HostName.own)
+    state_dir: Annotated[Path, _folder] = Path("~/.local/state/streamtable")
+    http_address: Annotated[Address, address_in] = Address("127.0.0.1", 8080)
+    grpc_address: Annotated[Address, address_in] = Address("127.0.0.1", 50051)
+    metrics_address: Annotated[Address, address_in] | None = None
     guarantee: Annotated[_GuaranteeName, one_of(*get_args(_GuaranteeName))] = "exactly_once"
     commit_interval: Annotated[float, seconds(0.01, 60)] = 0.2
     log_format: Annotated[LogFormat, one_of(*get_args(LogFormat))] | None = None
@@ -249,7 +257,7 @@ class Settings(EnvironmentSettings):
     stall_timeout: Annotated[float, seconds(1, 86_400)] = 30.0
     stall_exit: Annotated[float, seconds(1, 86_400)] | None = None
     hanging_transaction_timeout: Annotated[float, seconds(1, 86_400)] = 90.0
-    store: str | None = Field(default=None, repr=False)
+    store: str | None = field(default=None, repr=False)
     failpoint: str | None = None
 
     @classmethod
@@ -272,8 +280,8 @@ class Settings(EnvironmentSettings):
             try:
                 if text != text.strip() or not text or not text.isprintable():
                     raise ValueError("expected text without surrounding spaces, and not empty")
-                if name.removesuffix(".file") in _FROM_FILE:
-                    name, text = name.removesuffix(".file"), _secret(name, text)
+                if name.endswith(".file") and name.removesuffix(".file") in _FROM_FILE:
+                    name, text = name.removesuffix(".file"), secret_in(text)
             except ValueError as error:
                 problems.append(f"{variable}: {error}")
             else:
@@ -288,28 +296,14 @@ class Settings(EnvironmentSettings):
         return {name: field for name, field in super().variables().items() if field != "kafka"}
 
 
-def default_of(setting: str) -> Any:
+def default_of(name: str) -> Any:
     """Return the default of a setting, which stands here alone."""
-    return Settings.model_fields[setting].default
+    return Settings.declared[name].default
 
 
 def _is_option(variable: str) -> bool:
     named = variable.startswith(KAFKA_PREFIX) and variable == variable.upper()
     return named and variable not in {KAFKA_PREFIX, f"{KAFKA_PREFIX}TOKEN"}
-
-
-def _secret(option: str, text: str) -> str:
-    """Return the value of a secret option, or the content of the file that it names, without the trailing newline."""
-    if not option.endswith(".file"):
-        return text
-    try:
-        secret = Path(text).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ValueError(f"{text} cannot be read: {reason}") from None
-    if not secret or not secret.isprintable() or secret != secret.strip():
-        raise ValueError(f"{text}: expected one line with the secret, without surrounding spaces")
-    return secret
 
 
 def _option_of_variable(variable: str) -> str:

@@ -1,7 +1,7 @@
 """The Avro codec: a `Codec` made of a schema and a framing."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
@@ -21,6 +21,7 @@ from exactavro import (
     placed,
     unfit,
 )
+from streamtable.base.evolution import marked
 from streamtable.base.ports import Decoded
 from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.lazy import Lazy
@@ -106,11 +107,7 @@ class Avro(Generic[T]):
     ) -> None: ...
 
     def __init__(
-        self,
-        schema: BoundSchema[Any] | str | Mapping[str, Any] | list[Any],
-        framing: Framing | None = None,
-        *,
-        max_bytes: int = 10_000_000,
+        self, schema: BoundSchema[Any] | _Source, framing: _Framing = None, *, max_bytes: int = 10_000_000
     ) -> None:
         self._framing = framing or SingleObject()
         self._max_bytes = max_bytes
@@ -273,6 +270,21 @@ class Avro(Generic[T]):
     def version(self, data: bytes) -> bytes:
         """See `ports.VersionedKeys`."""
         return data[: self._framing.size_of(data)]
+
+    @property
+    def recorded_key(self) -> str:
+        """See `ports.VersionedKeys`."""
+        return self._recorded([self.schema])
+
+    @property
+    def recorded(self) -> str:
+        """See `ports.EvolvingRows`."""
+        if self._framing.size == 0:
+            return self.recorded_key
+        return self._recorded(self._known.values() if isinstance(self._framing, SingleObject) else ())
+
+    def _recorded(self, known: Iterable[Schema]) -> str:
+        return f"{self!r}{marked({'avro': self.schema.text, 'versions': [each.text for each in known]})}"
 
     @property
     def prefix_header(self) -> str:

@@ -90,6 +90,4 @@ class Plain(_OneForm):
         return b""
 
     def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
-        raise DeserializationError(
-            f"plain Avro has no prefix; {len(known)} schemas are known, {prefix!r} names none"
-        )
+        raise DeserializationError(f"plain Avro has no prefix: {prefix!r} names none of {len(known)} schemas")

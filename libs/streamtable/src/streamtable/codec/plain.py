@@ -1,22 +1,14 @@
 """Codecs without a schema: `String`, `Bytes`, `Long`, `Json`. Keys are one of the first three."""
 
 from collections.abc import Sequence
-from math import isfinite
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
 from typing import Any, TypeVar, cast
 
-from orjson import (
-    OPT_PASSTHROUGH_DATACLASS,
-    OPT_PASSTHROUGH_DATETIME,
-    OPT_PASSTHROUGH_SUBCLASS,
-    OPT_SORT_KEYS,
-    JSONDecodeError,
-    dumps,
-    loads,
-)
+import orjson
 
 from exactavro import avro_branch_of
+from exactjson import finite
 from streamtable.base.decoding import decode_each
 from streamtable.base.keys import ListKey, RecordKey
 from streamtable.base.ports import Decoded, JsonValue
@@ -28,7 +20,9 @@ T = TypeVar("T")
 _LONG = Struct(">q")
 _NEGATIVE = b"\x80"
 """The first bytes of the range of negative numbers."""
-_JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASSTHROUGH_SUBCLASS
+_JSON_OPTIONS = (
+    orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
 
 
 def _plain(value: Any) -> Any:
@@ -112,9 +106,7 @@ class Long:
             return _LONG.pack(value)
         except StructError as error:
             if isinstance(value, int):
-                raise SerializationError(
-                    f"Long: an int of {value.bit_length() + 1} bits, more than 64"
-                ) from error
+                raise SerializationError(f"Long: {value.bit_length() + 1} bits, more than 64") from error
             raise SerializationError(f"Long: must be an int, not {type(value).__name__}") from error
 
     def decode(self, data: bytes) -> int:
@@ -157,7 +149,7 @@ class Json:
 
     def __init__(self, max_bytes: int = 10_000_000, *, sort_keys: bool = False) -> None:
         self._max_bytes = max_bytes
-        self._options = _JSON_OPTIONS | (OPT_SORT_KEYS if sort_keys else 0)
+        self._options = _JSON_OPTIONS | (orjson.OPT_SORT_KEYS if sort_keys else 0)
 
     def for_keys(self) -> "Json":
         """See `ports.CanonicalKeys`."""
@@ -165,10 +157,10 @@ class Json:
 
     def encode(self, value: JsonValue) -> bytes:
         try:
-            data = dumps(value, _plain, self._options)
+            data = orjson.dumps(value, _plain, self._options)
         except TypeError as error:
             raise SerializationError(f"Json: {error}") from error
-        if b"null" in data and not _finite(value):  # what orjson makes of NaN; only then look for one
+        if b"null" in data and not finite(value):  # what orjson makes of NaN; only then look for one
             raise SerializationError("Json: NaN and infinity are no JSON numbers")
         return data
 
@@ -176,8 +168,8 @@ class Json:
         if len(data) > self._max_bytes:
             raise DeserializationError(f"Json: {len(data)} bytes, at most {self._max_bytes}")
         try:
-            value: JsonValue = loads(data)
-        except JSONDecodeError as error:
+            value: JsonValue = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
             raise DeserializationError(f"Json: {error}") from error
         return value
 
@@ -186,11 +178,3 @@ class Json:
 
     def __repr__(self) -> str:
         return "Json()"
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_finite, value.values()))
-    return not isinstance(value, list | tuple) or all(map(_finite, value))

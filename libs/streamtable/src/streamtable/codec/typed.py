@@ -98,9 +98,7 @@ class Typed(Generic[T]):
     def encode(self, value: T) -> bytes:
         """See `ports.Codec`. A value that would not be read again is refused."""
         if self._class is not None and not isinstance(value, self._class):
-            raise SerializationError(
-                f"{self._json.title}: expected {self._json.title}, got {type(value).__name__}"
-            )
+            raise SerializationError(f"{self.title}: expected {self.title}, got {type(value).__name__}")
         try:
             return self._json.write_checked(value)
         except MemoryError:

@@ -75,9 +75,8 @@ class TableTasks:
         self._settings = settings
         self._clock = clock
         self._lookups = lookups
-        self._modes: defaultdict[int, CarefulMode] = defaultdict(
-            CarefulMode
-        )  # by partition; outlive the tasks
+        # By partition; outlive the tasks.
+        self._modes: defaultdict[int, CarefulMode] = defaultdict(CarefulMode)
 
     def recover(
         self, partition: int, committed: Mapping[str, Committed | None]

@@ -38,9 +38,8 @@ class Work:
     changes: list[tuple[bytes, bytes | None]]  # of the group's table
     next_offsets: Mapping[str, NextOffset]
     dead_letters: int  # among the outputs
-    named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(
-        default_factory=dict
-    )  # changes, by table name
+    # Changes, by table name.
+    named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
     repeats: Mapping[str, int] = field(default_factory=dict)  # events skipped as duplicates, by input
     tombstones: Mapping[str, int] = field(default_factory=dict)  # tombstones skipped, by input
     traced: bool = False  # whether the task can find the records of outputs that Kafka rejects

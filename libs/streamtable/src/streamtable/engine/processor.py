@@ -367,9 +367,8 @@ class GroupProcessor:
 
     def _check_topics(self, cluster: ClusterClient) -> None:
         check_unchanged(self.group, cluster, self.topics)
-        if (
-            not self._owners_checked
-        ):  # once more: two groups that start together have not committed anything yet
+        # Once more: two groups that start together have not committed anything yet.
+        if not self._owners_checked:
             refuse_topics_of_others(self.group, cluster)
             self._owners_checked = True
 

@@ -282,9 +282,7 @@ class KeyedStream(StreamJoins[K, V]):
             targets = list(streams)
             step = steps.send_chosen(stream, targets)
         if not targets:
-            raise GraphError(
-                "to() with a function that chooses: give all streams that it may choose by streams="
-            )
+            raise GraphError("to() with a function that chooses: name all that it may choose by streams=")
         label = "to " + ", ".join(each.name for each in targets)
         send(self._plan, self._node, label, step, targets)
 

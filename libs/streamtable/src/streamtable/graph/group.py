@@ -486,9 +486,7 @@ class Group(Generic[K, V]):
         its key only where that is the partition of the key, as with the keys of the records.
         """
         if state not in self.states:
-            raise GraphError(
-                f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
-            )
+            raise GraphError(f"group {self.name!r} keeps no state {state.name!r}: add it to its edges")
         return self._kept(self.named_topic(state.name), state.key, state.value)
 
     def _kept(self, topic: str, key: Codec[SK], value: Codec[SV]) -> Table[SK, SV]:
@@ -559,9 +557,7 @@ def legal_version(version: object, of: str) -> str:
     """Return the version of a program's functions. Raises `GraphError` for anything but a short text."""
     if isinstance(version, str) and len(version) <= _VERSION_CHARACTERS_MAX:
         return version
-    raise GraphError(
-        f"{of} has version={version!r}: give a text of at most {_VERSION_CHARACTERS_MAX} characters"
-    )
+    raise GraphError(f"{of} has version={version!r}: give at most {_VERSION_CHARACTERS_MAX} characters")
 
 
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:

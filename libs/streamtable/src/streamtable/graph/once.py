@@ -31,9 +31,8 @@ _DASHES = (8, 13, 18, 23)
 _HEAD = Struct(">BqI")  # version, newest time, number of runs
 _RUN = Struct(">qI")  # time, number of ids
 _VERSION = 1
-_TEXT, _BYTES, _INT = (
-    blake2b(kind, digest_size=ID_BYTES) for kind in (b"s", b"b", b"i")
-)  # hashes begun with a type
+# Hashes begun with a type.
+_TEXT, _BYTES, _INT = (blake2b(kind, digest_size=ID_BYTES) for kind in (b"s", b"b", b"i"))
 
 
 class NoId(StreamtableError):

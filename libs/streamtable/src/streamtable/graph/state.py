@@ -53,9 +53,7 @@ class State(Edge[object, object], Generic[K, V]):
 
     def __post_init__(self) -> None:
         if self.name in RESERVED:
-            raise GraphError(
-                f"a state cannot be named {self.name!r}: a topic of the group's own ends like this"
-            )
+            raise GraphError(f"a state cannot be named {self.name!r}: a topic of the group ends like this")
         legal_key(self.key, f"state {self.name!r}")
         legal_codec(self.value, "value", f"state {self.name!r}")
         object.__setattr__(self, "key", canonical(self.key))

@@ -60,9 +60,7 @@ class Timer(Edge[K, V], Generic[K, P, V]):
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"timer {self.name!r}")
         if not 0 < len(self.name) <= NAME_CHARACTERS_MAX or "\0" in self.name:
-            raise GraphError(
-                f"the name of timer {self.name!r} must have 1 to {NAME_CHARACTERS_MAX} characters"
-            )
+            raise GraphError(f"the name of timer {self.name!r} needs 1 to {NAME_CHARACTERS_MAX} characters")
         if self.clock not in TIMERS:
             raise GraphError(f"timer {self.name!r} has clock={self.clock!r}: give 'event' or 'wall'")
         legal_codec(self.payload, "payload", f"timer {self.name!r}")

@@ -43,9 +43,8 @@ class ClientLog:
         self.caller = caller or ClientIdentity(bootstrap_servers)
         self.transaction_failed = ""
         self.no_consumer_protocol = False
-        self._heartbeats: dict[
-            str, int
-        ] = {}  # by connection: the newest version of this request, in its list of requests
+        # By connection: the newest version of this request, in its list of requests.
+        self._heartbeats: dict[str, int] = {}
         self._log = structlog.get_logger("streamtable.kafka").bind(client=client)
         self._bootstrap_servers = bootstrap_servers
         self._clock = clock

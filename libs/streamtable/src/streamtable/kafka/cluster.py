@@ -210,9 +210,8 @@ class KafkaCluster:
 
     def group_names(self) -> frozenset[str]:
         listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout))
-        for (
-            error
-        ) in listed.errors:  # of a broker that did not answer: a part of the list would look like all of it
+        # Of a broker that did not answer: a part of the list would look like all of it.
+        for error in listed.errors:
             raise self._silent(error)
         return frozenset(each.group_id for each in listed.valid)
 

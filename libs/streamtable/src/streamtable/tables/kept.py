@@ -23,11 +23,14 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
+from streamtable.base.evolution import unknown_version, versions_in
 from streamtable.errors import StateLost, StateMeaningChanged
 
 OWN, IDS, HANDLED = "table", "ids", "handled"
 """The names of a group's own table, and of the engine's named tables whose rows are of one input each."""
 _OF_ONE_INPUT = frozenset({IDS, HANDLED})
+_ROWS = "versions of rows"
+"""Stands for the schemas of Avro of the rows of the group's own table, among the meanings; no table is named so."""
 _LEFT_CHARS = 32  # of one table that was left, beside its name
 _LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
 _MEANING_CHARS_MAX = 120
@@ -196,12 +199,14 @@ class KeptTables:
         tables: Its tables and inner topics.
         version: The version of its functions.
         only_read: The inputs whose records are not handled: tables that are joined, and followed by no step.
+        rows: The codecs of the group's own table with their schemas; "" if it has none.
     """
 
     group: str
     tables: Sequence[Keeps] = ()
     version: str = ""
     only_read: frozenset[str] = frozenset()
+    rows: str = ""
 
     def continued(
         self, partition: int, inputs: Mapping[str, InputRecord], topics: Mapping[str, TopicState]
@@ -263,6 +268,7 @@ class _Start:
         # Inner topics that were left may be many, and they are refused when they come back.
         known = {*kept, *(name for name in (*left, *gone) if not is_inner_topic(name))}
         meanings = {name: each for name, each in meanings.items() if each and name in known}
+        meanings |= {_ROWS: rows} if (rows := versions_in(self.program.rows)) else {}
         return KeptRecord(kept, left | gone, meanings, self.program.version, self._has_left_more())
 
     def _seen(self, table: Keeps, topic: str) -> Seen | None:
@@ -343,13 +349,16 @@ class _Start:
                 if there.record.version != self.program.version:
                     recorded = f"version {there.record.version!r} of the program's functions"
                     declared = f"version {self.program.version!r} of the program's functions"
-                if recorded and declared and recorded != declared:
+                own = there.record.meanings.get(_ROWS, "") if table.name == OWN else ""
+                reason = unknown_version(own, self.program.rows) if recorded == declared else ""
+                if reason or (recorded and declared and recorded != declared):
                     raise StateMeaningChanged(
                         state=table.name if table.is_table else "",
                         group=self.program.group,
                         recorded=recorded,
                         declared=declared,
                         topic=table.topic,
+                        reason=reason,
                     )
 
     def _has_rows(self, table: Keeps, entry: Seen) -> bool:

@@ -150,9 +150,8 @@ class ReplicaSet:
         left = math.inf if timeout is None else timeout
         while not self.ready and not self._stop.is_set() and left > 0:
             with self._changed:
-                self._changed.wait(
-                    min(left, _WAKE_SECONDS)
-                )  # never long: the main thread handles signals between
+                # Never long: the main thread handles signals between.
+                self._changed.wait(min(left, _WAKE_SECONDS))
             left -= _WAKE_SECONDS
         return self.ready
 

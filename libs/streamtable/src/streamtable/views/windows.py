@@ -61,7 +61,6 @@ class WindowRange:
             # The bytes of a longer key may begin with this key's and look like a time behind it.
             if self.keys.inner(data) == inner and self.keys.overlaps(data, self.since_ms, self.until_ms)
         ]
-        found.sort(
-            key=lambda each: each[0][-8] < _NEGATIVE
-        )  # a start before 1970 comes last in the order of bytes
+        # A start before 1970 comes last in the order of bytes.
+        found.sort(key=lambda each: each[0][-8] < _NEGATIVE)
         return found

@@ -1,22 +1,16 @@
 import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.time.Duration;
-import java.util.Properties;
-import java.util.concurrent.atomic.AtomicLong;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericDatumReader;
 import org.apache.avro.generic.GenericRecord;
 import org.apache.avro.io.BinaryDecoder;
 import org.apache.avro.io.DecoderFactory;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -46,43 +40,19 @@ public final class ClickCount {
         }
     }
 
-    private static void mark(String what) {
-        System.out.printf("%s %.6f%n", what, System.currentTimeMillis() / 1000.0);
-    }
-
     public static void main(String[] args) throws IOException {
-        long records = Long.parseLong(System.getenv("BENCH_RECORDS"));
         Clicks clicks = new Clicks(new Schema.Parser().parse(new File(System.getenv("BENCH_SCHEMA"))));
         Serde<GenericRecord> serde = Serdes.serdeFrom((topic, click) -> {
             throw new UnsupportedOperationException("clicks are only read");
         }, clicks);
 
-        Properties settings = new Properties();
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, System.getenv("BENCH_BROKER"));
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, System.getenv("BENCH_GROUP"));
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, System.getenv("BENCH_STATE_DIR"));
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, System.getenv("BENCH_COMMIT_MS"));
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
-        settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
-
-        AtomicLong seen = new AtomicLong();
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(System.getenv("BENCH_TOPIC"), Consumed.with(Serdes.String(), serde))
-            .peek((user, click) -> {
-                long number = seen.incrementAndGet();
-                if (number == 1) {
-                    mark("first");
-                }
-                if (number == records) {
-                    mark("last");
-                }
-            })
+            .peek(Run::seen)
             .groupByKey(Grouped.with(Serdes.String(), serde))
             .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts")
                 .withKeySerde(Serdes.String()).withValueSerde(Serdes.Long()));
 
-        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(20))));
-        streams.start();
+        Run.start(builder);
     }
 }

@@ -1,17 +1,12 @@
 import java.io.File;
 import java.io.IOException;
 import java.time.Duration;
-import java.util.Properties;
-import java.util.concurrent.atomic.AtomicLong;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericRecord;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
@@ -33,8 +28,6 @@ public final class Flows {
     private static final Duration GRACE = Duration.ofSeconds(10);
     private static final Duration WITHIN = Duration.ofMinutes(5);
     private static final int GROUP_LENGTH = "user-123".length();
-    private static final AtomicLong SEEN = new AtomicLong();
-    private static final long RECORDS = Long.parseLong(System.getenv("BENCH_RECORDS"));
 
     private final StreamsBuilder builder = new StreamsBuilder();
     private final Serde<GenericRecord> serde;
@@ -43,20 +36,8 @@ public final class Flows {
         serde = Nexmark.avro(click);
     }
 
-    private static void mark(String what) {
-        System.out.printf("%s %.6f%n", what, System.currentTimeMillis() / 1000.0);
-    }
-
     private KStream<String, GenericRecord> clicks(String variable) {
-        return builder.stream(System.getenv(variable), Consumed.with(Serdes.String(), serde)).peek((user, click) -> {
-            long number = SEEN.incrementAndGet();
-            if (number == 1) {
-                mark("first");
-            }
-            if (number == RECORDS) {
-                mark("last");
-            }
-        });
+        return builder.stream(System.getenv(variable), Consumed.with(Serdes.String(), serde)).peek(Run::seen);
     }
 
     private KStream<String, GenericRecord> left() {
@@ -113,14 +94,6 @@ public final class Flows {
     }
 
     public static void main(String[] args) throws IOException {
-        Properties settings = new Properties();
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, System.getenv("BENCH_BROKER"));
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, System.getenv("BENCH_GROUP"));
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, System.getenv("BENCH_STATE_DIR"));
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, System.getenv("BENCH_COMMIT_MS"));
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
-        settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
-
         Flows flows = new Flows(new Schema.Parser().parse(new File(System.getenv("BENCH_SCHEMA"))));
         switch (System.getenv("BENCH_HANDLER")) {
             case "window_count" -> flows.windowCount();
@@ -131,8 +104,6 @@ public final class Flows {
             case "foreign_key_join" -> write(flows.foreignKeyJoin());
             default -> throw new IllegalArgumentException("there is no such flow");
         }
-        KafkaStreams streams = new KafkaStreams(flows.builder.build(), settings);
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(20))));
-        streams.start();
+        Run.start(flows.builder);
     }
 }

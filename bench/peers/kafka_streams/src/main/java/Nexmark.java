@@ -7,9 +7,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Properties;
 import java.util.Set;
-import java.util.concurrent.atomic.AtomicLong;
 import org.apache.avro.Schema;
 import org.apache.avro.SchemaBuilder;
 import org.apache.avro.SchemaNormalization;
@@ -21,14 +19,11 @@ import org.apache.avro.io.BinaryDecoder;
 import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.DecoderFactory;
 import org.apache.avro.io.EncoderFactory;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
@@ -48,7 +43,6 @@ public final class Nexmark {
     private static final long PERIOD_MS = 5_000;
     private static final long CATEGORY = 10;
     private static final Set<String> STATES = Set.of("OR", "ID", "CA");
-    private static final AtomicLong SEEN = new AtomicLong();
 
     /** Avro with the single-object head: C3 01 and the schema's fingerprint, little-endian. */
     static <T> Serde<T> avro(Schema schema) {
@@ -93,11 +87,7 @@ public final class Nexmark {
         Serde<GenericRecord> serde = avro(schema);
         return builder.stream(topic, Consumed.with(Serdes.Long(), serde).withTimestampExtractor(
             (record, before) -> (long) ((GenericRecord) record.value()).get("at")))
-            .peek((key, event) -> {
-                if (SEEN.incrementAndGet() == 1) {
-                    System.out.printf("first %.6f%n", System.currentTimeMillis() / 1000.0);
-                }
-            });
+            .peek(Run::seen);
     }
 
     /** A record of a schema with these values, in the order of its fields. */
@@ -189,14 +179,6 @@ public final class Nexmark {
     }
 
     public static void main(String[] args) throws IOException {
-        Properties settings = new Properties();
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, System.getenv("BENCH_BROKER"));
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, System.getenv("BENCH_GROUP"));
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, System.getenv("BENCH_STATE_DIR"));
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, System.getenv("BENCH_COMMIT_MS"));
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
-        settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
-
         StreamsBuilder builder = new StreamsBuilder();
         String out = System.getenv("BENCH_GROUP") + "-out";
         switch (System.getenv("BENCH_HANDLER")) {
@@ -206,8 +188,6 @@ public final class Nexmark {
             case "8" -> newSellers(builder, out);
             default -> throw new IllegalArgumentException("there is no such query");
         }
-        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(20))));
-        streams.start();
+        Run.start(builder);
     }
 }

@@ -254,9 +254,8 @@ class HandlerCalls:
                 continue
             if source.index != UNKNOWN:  # else next time its records are given to the handler one by one
                 key = source.records.keys[source.index]
-                if (
-                    key is None or key not in blamed
-                ):  # a later one may have failed because of what this one did
+                # A later one may have failed because of what this one did.
+                if key is None or key not in blamed:
                     self._condemn(source, error)
                 blamed.add(key)
             goes_on = True

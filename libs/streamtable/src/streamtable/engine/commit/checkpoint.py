@@ -70,9 +70,8 @@ class Checkpoint:
         self._tracer = tracer
         self.step_seconds = step_seconds
         self._open = False  # a transaction has begun and not ended
-        self._refused: defaultdict[int, list[int]] = defaultdict(
-            list
-        )  # outputs of the commit that is being made
+        # Outputs of the commit that is being made.
+        self._refused: defaultdict[int, list[int]] = defaultdict(list)
 
     def commit(self, tasks: Sequence[BaseTask]) -> Sequence[Work]:
         """Commit everything that these tasks have done. Returns their work.

@@ -60,18 +60,16 @@ def indexed(due: Due[Any, Any]) -> Expand:
             if new is not None:
                 written[_ENTRY + entry_of(new, key)] = b""
             written[local] = value
-        return [
-            (key, written[key]) for key in sorted(written)
-        ]  # what comes in order costs RocksDB half the time
+        # What comes in order costs RocksDB half the time.
+        return [(key, written[key]) for key in sorted(written)]
 
     return expanded
 
 
 def expanded_by_key(due: Due[Any, Any], changes: Rows) -> Rows:
     """Return the store rows of records of the changelog, of a table whose keys alone decide when its rows are due."""
-    return expanded_in_order(
-        due, sorted(dict(changes).items())
-    )  # of several records of a key the last one counts
+    # Of several records of a key the last one counts.
+    return expanded_in_order(due, sorted(dict(changes).items()))
 
 
 def expanded_in_order(
@@ -172,9 +170,8 @@ class DueIndex:
         self._table = table
         table.fresh = set()
         table.due = self
-        self._entries: dict[
-            bytes, bytes | None
-        ] = {}  # by key, of rows that have changed since the last commit
+        # By key, of rows that have changed since the last commit.
+        self._entries: dict[bytes, bytes | None] = {}
         self._waiting: list[bytes] = []  # a heap; those that are not in `_unfired` do not count any more
         self._unfired: set[bytes] = set()
         # Where the key alone decides, changed rows have no entry before their time has come: it would cost each of them.

@@ -57,9 +57,7 @@ class HandledRows(NamedTable):
     def handled(self, table: str, key: bytes, data: bytes | None) -> None:
         """Note that the handler was given this value. Raises `SerializationError` if it does not fit the topic."""
         row = _row(table, key)
-        refuse_if_larger(
-            len(row) + len(data or b""), self._bytes_max, "a row of the table of handled changes"
-        )
+        refuse_if_larger(len(row) + len(data or b""), self._bytes_max, "a row of handled changes")
         self.put(row, data)
 
     def uncommitted(self, table: str, key: bytes) -> "bytes | Missing | None":

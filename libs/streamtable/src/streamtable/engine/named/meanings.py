@@ -4,22 +4,23 @@ A table must be read with the codecs and the rules that it was written with, or 
 was written (`base.evolution`). A program that has changed them stops before it reads the first row.
 
 The key of a meaning is the name of a state; `table` for the group's own table, if the schema of its rows is recorded; or
-`timer` and the name of a timer. Its row is a text. A state whose rows fall due has two further keys, its name, NUL and `fired`
-or `kept`, for the progress of firing and deletion (`engine.due.index`).
+`timer` and the name of a timer. Its row is a text. With codecs of Avro it has a further key, its name, NUL and `avro`, for
+the text with their schemas: earlier versions, whose processes may run beside, know the text without them. A state whose rows
+fall due has two more, `fired` and `kept`, for the progress of firing and deletion (`engine.due.index`).
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from streamtable.base.decoding import codec_name, codecs_name
-from streamtable.base.evolution import evolved, without_schemas
+from streamtable.base.evolution import evolved, without_avro, without_schemas
 from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import StateMeaningChanged
 from streamtable.graph.group import Group
 from streamtable.graph.state import State
 from streamtable.tables.kept import OWN
 
-_FIRED, _KEPT = b"fired", b"kept"
+_FIRED, _KEPT, _AVRO = b"fired", b"kept", b"avro"
 
 
 class StateRecords(NamedTable):
@@ -41,9 +42,15 @@ class StateRecords(NamedTable):
             self._check(group, f"timer {timer.name}", meaning, group.named_topic(timer.table))
 
     def _check(self, group: Group[Any, Any], name: str, meaning: str, topic: str) -> None:
-        recorded = self.get(name.encode())
+        plain = without_avro(meaning)
+        self._compare(group, name, name.encode(), plain, topic)
+        if plain != meaning:
+            self._compare(group, name, _key(name, _AVRO), meaning, topic)
+
+    def _compare(self, group: Group[Any, Any], name: str, key: bytes, meaning: str, topic: str) -> None:
+        recorded = self.get(key)
         if recorded is None:
-            self.put(name.encode(), meaning.encode())
+            self.put(key, meaning.encode())
         elif recorded != meaning.encode():
             before = recorded.decode(errors="replace")
             now, reason = evolved(before, meaning)
@@ -57,7 +64,7 @@ class StateRecords(NamedTable):
                     reason=reason,
                 )
             if now != before:
-                self.put(name.encode(), now.encode())
+                self.put(key, now.encode())
 
     def noted(self, state: str) -> tuple[bytes, bytes]:
         """Return the progress of a state: the positions that firing, and deletion by age, have reached."""

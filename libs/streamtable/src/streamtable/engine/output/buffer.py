@@ -147,9 +147,8 @@ class OutputBuffer:
             for key, each in zip(raw, headers, strict=True):
                 accepted.check(key, each, 0)
             value_sizes = list(map(add, value_sizes, map(headers_size, headers)))
-        if (
-            max(key_sizes) + max(value_sizes) + more > accepted.bytes_max
-        ):  # perhaps: if they are of one record
+        # Perhaps: if they are of one record.
+        if max(key_sizes) + max(value_sizes) + more > accepted.bytes_max:
             largest = max(map(sum, zip(key_sizes, value_sizes, strict=True))) + more
             refuse_if_larger(largest, accepted.bytes_max, f"the record for {name!r}")
         each_headers: Iterable[Headers] = repeat(()) if headers is None else headers

@@ -30,7 +30,8 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
             own.append(_fed(group, name, name, topic))
     outputs = {edge.stream.name: edge.stream for edge in group.outputs}
     inner = [_inner(group, outputs[topic]) for topic in group.inner_topics]
-    return KeptTables(group.name, (*own, *inner), group.version, group.only_joined)
+    rows = codecs_name(group.key, group.persist.value) if group.persist else ""
+    return KeptTables(group.name, (*own, *inner), group.version, group.only_joined, rows)
 
 
 def _inner(group: Group[Any, Any], stream: Stream[Any, Any]) -> Keeps:

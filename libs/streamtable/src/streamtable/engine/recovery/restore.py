@@ -84,9 +84,8 @@ class Restore:
         self.waits_for = ""  # the reason that was logged last
         self.offsets_pending_since: float | None = None
         self.in_use_since: float | None = None
-        self.lock = (
-            threading.Lock()
-        )  # held while its stores are opened: cancelling waits for that, not for the broker
+        # Held while its stores are opened: cancelling waits for that, not for the broker.
+        self.lock = threading.Lock()
 
     @property
     def stores(self) -> dict[str, Store]:

@@ -63,9 +63,8 @@ class EventClock:
         self._idle_after_ms = None if idle_after is None else int(idle_after / timedelta(milliseconds=1))
         stages = stages or Stages()
         self._stage_of = {topic: stages.inputs.get(topic, 0) for topic in inputs}
-        self._timers = stages.states.get(
-            TIMERS["event"], stages.last
-        )  # the stage whose watermark fires timers
+        # The stage whose watermark fires timers.
+        self._timers = stages.states.get(TIMERS["event"], stages.last)
         self._silence = Silence(
             event_time, partition, [each for each in inputs if each not in in_band], clock
         )

@@ -62,9 +62,8 @@ class KeepWindows(Keep):
         indexes, starts = self.window.assign(times)
         kinds = set(starts)
         closes = {start: self.window.closes_at(start, self.window.end_of(start)) for start in kinds}
-        if starts and min(closes.values()) <= max(
-            late_before
-        ):  # some may be closed, if both are of one record
+        # Some may be closed, if both are of one record.
+        if starts and min(closes.values()) <= max(late_before):
             indexes = range(len(times)) if indexes is None else indexes
             open_ = [at for at, index in enumerate(indexes) if closes[starts[at]] > late_before[index]]
             if len(open_) < len(starts):

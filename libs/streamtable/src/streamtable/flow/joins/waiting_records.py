@@ -132,6 +132,5 @@ class WaitingRecords(ItemCodec[bytes]):
         return [next(each[side]) for side in sides]
 
     def __repr__(self) -> str:
-        return repr(
-            self._decoded
-        )  # the bytes are the same, and a group that was started before knows them by this name
+        # The bytes are the same, and a group that was started before knows them by this name.
+        return repr(self._decoded)

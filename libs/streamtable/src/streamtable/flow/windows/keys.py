@@ -81,12 +81,10 @@ class StartKey(ItemCodec[Windowed[K]]):
 
     def _start(self, data: bytes) -> int:
         if len(data) < START.size:
-            raise DeserializationError(f"a windowed key of {len(data)} bytes: it has at least {START.size}")
+            raise DeserializationError(f"a windowed key of {len(data)} bytes, at least {START.size}")
         start: int = START.unpack_from(data, len(data) - START.size)[0]
         if start < -self.longest_ms:
-            raise DeserializationError(
-                f"a windowed key with the time {start}: the window would end before 1970"
-            )
+            raise DeserializationError(f"a windowed key of time {start}: the window would end before 1970")
         return start
 
 
@@ -182,9 +180,7 @@ def _packed(end: int, start: int) -> bytes:
 
 def _unpacked(data: bytes) -> tuple[int, int]:
     if len(data) < END_START.size:
-        raise DeserializationError(
-            f"the key of a session has {len(data)} bytes: it has at least {END_START.size}"
-        )
+        raise DeserializationError(f"the key of a session has {len(data)} bytes, at least {END_START.size}")
     end, start = END_START.unpack_from(data, len(data) - END_START.size)
     if end < 0 or start < 0:
         raise DeserializationError(

@@ -39,9 +39,7 @@ class PendingKey(ItemCodec[Pending[K]]):
     def decode(self, data: bytes) -> Pending[K]:
         at_ms = emitted_at(data, b"")
         if at_ms is None:
-            raise DeserializationError(
-                f"the key of a pending change has {len(data)} bytes: it has at least 8"
-            )
+            raise DeserializationError(f"the key of a pending change has {len(data)} bytes, at least 8")
         return Pending(self.key.decode(data[: -START.size]), at_ms)
 
 

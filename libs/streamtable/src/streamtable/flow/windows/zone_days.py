@@ -13,9 +13,8 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_MS = 86_400_000
 _REMEMBERED = 4096
 _CYCLE_DAYS = 146_097  # 400 years: dates, weekdays and with them the rules of zones come again
-_LAST = date(
-    9990, 1, 1
-).toordinal()  # `datetime` ends with the year 9999; a window may not, nor do bytes that are no time
+# `datetime` ends with the year 9999; a window may not, nor do bytes that are no time.
+_LAST = date(9990, 1, 1).toordinal()
 
 
 class ZoneDays:
@@ -93,9 +92,8 @@ class ZoneDays:
             day.replace(tzinfo=self._zone, fold=fold).utcoffset() or timedelta(0) for fold in (0, 1)
         )
         seconds = (ordinal - _EPOCH) * 86_400
-        if (
-            before < after
-        ):  # clocks go forward over midnight: the first of them is after the change, the second before it
+        # Clocks go forward over midnight: the first of them is after the change, the second before it.
+        if before < after:
             begin = self._change(day, before, after) + cycles * _CYCLE_DAYS * 86_400
         else:
             begin = seconds - int(before.total_seconds())
