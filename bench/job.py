@@ -22,7 +22,7 @@ class Job:
         commit_ms: The milliseconds between commits.
         handler: The handler of a processor: `count` (the built-in aggregate), or a function that is called
             for each: `record`, `join` (with a row of `table`, and an output), `lookup` (with a row of `table`),
-            `window`, `session` and `final` (flows that count by user and window), `steps` (one that filters, with an
+            `typed` (orders of JSON), `window`, `session` and `final` (flows that count by user and window), `steps` (one that filters, with an
             output), `key_by` and `key_by_count` (the two groups of one that counts by another key), `failing_1` (1 % of the records fail and become dead letters), `amplify` (each makes an output of 4 KB).
         second: A second input topic with the same keys.
         table: The table that is joined, looked up or queried beside `topic`; the output of a micro-batch.

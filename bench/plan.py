@@ -47,6 +47,7 @@ class Step:
 
 
 BASELINES = {
+    "ceiling_c": "ceiling",
     "plain_loop": "ceiling",
     "count_exactly_once": "ceiling",
     "count_exactly_once_1s": "ceiling",
@@ -95,6 +96,10 @@ def steps() -> Sequence[Step]:
     """Return all steps, each after its baselines."""
     return (
         Step(("ceiling",), lambda site: streams.ceiling(site, "ceiling", streams.uniform(site)), quick=True),
+        Step(
+            ("ceiling_c",),
+            lambda site: streams.ceiling(site, "ceiling_c", streams.uniform(site), "ceiling_c"),
+        ),
         *_streams("", streams.uniform, quick=True),
         Step(
             ("count_python", "count_native"),

@@ -26,16 +26,16 @@ def uniform(site: Site, *, handler: bool = False) -> Clicks:
     return Clicks(site.sizes.handler if handler else site.sizes.stream)
 
 
-def ceiling(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """Measure from the first batch to the last; return the median of several tries."""
+def ceiling(site: Site, name: str, clicks: Clicks, program: str = "ceiling") -> list[Figure]:
+    """Measure a program that drops what it reads, from the first batch to the last; return the median of several tries."""
     tries = []
     for _ in range(site.sizes.tries):
         group = site.group(name, clicks.partitions)
         job = Job(site.broker, site.clicks(clicks), group, clicks.records, partitions=clicks.partitions)
-        with site.start("ceiling", job, name) as program:
-            first, last = program.mark("first"), program.mark("last")
-            program.end()
-        tries.append(rate(name, clicks.records, first, last, program))
+        with site.start(program, job, name) as started:
+            first, last = started.mark("first"), started.mark("last")
+            started.end()
+        tries.append(rate(name, clicks.records, first, last, started))
         site.forget(group)
     return [middle(tries)]
 

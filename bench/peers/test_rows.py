@@ -3,8 +3,12 @@ from pathlib import Path
 import pytest
 from bench import plan
 from bench.measure import RowFailed
-from bench.peers import captures, flows, sinks
+from bench.orders import order
+from bench.peers import captures, flows, sinks, typed
 from bench.peers.rows import HERE, SCHEMA, Peer, build, missing, peers, steps
+from bench.programs.processor import Order
+
+from streamtable import Typed
 
 
 def peer(*command: str, needs: tuple[str, ...] = ()) -> Peer:
@@ -66,3 +70,16 @@ def test_a_peers_sink_comes_after_ours_and_only_where_it_can_be_built() -> None:
     assert set(sinks.BASELINES.items()) == set(zip(rows[2:], rows[:2], strict=True))
     assert sinks.steps([]) == []
     assert (HERE / "quix_streams" / "sink.py").exists()
+
+
+def test_typed_orders_are_counted_by_us_and_then_by_two_peers() -> None:
+    rows = [row for step in typed.steps(peers()) for row in step.rows]
+    assert rows == ["typed_orders", "peer_quix_streams_typed_orders", "peer_faust_typed_orders"]
+    assert typed.baselines(peers()) == dict.fromkeys(rows[1:], "typed_orders")
+    assert typed.steps([]) == []
+    for each in typed.beside(peers()):
+        assert Path(each.peer.command[-1]).exists()
+
+
+def test_an_order_is_what_the_types_of_the_programs_say() -> None:
+    assert Typed(Order, strict=True).decode(order(7)).items[2].count == 2

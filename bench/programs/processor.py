@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from bench.job import Job
 from bench.programs.marks import mark, tell
 from bench.programs.watched import Watched
@@ -33,6 +34,7 @@ from streamtable import (
     Stream,
     String,
     Table,
+    Typed,
 )
 from streamtable.flow import Flow, Session, Tumbling, WindowedKey
 from streamtable.observe import configure_logging
@@ -68,6 +70,32 @@ def by_count_once(name: str, topic: str) -> Group[str, int]:
 def by_record(name: str, topic: str) -> Group[str, int]:
     """Counts with a function that is called for each record."""
     return Group(name, Input(clicks(topic), add_one), Persist(Avro("long")))
+
+
+class Item(msgspec.Struct):
+    """An item of an order."""
+
+    sku: str
+    price: float
+    count: int
+
+
+class Order(msgspec.Struct):
+    """An order of `bench.orders`."""
+
+    id: str
+    user: str
+    at: int
+    items: list[Item]
+
+
+def by_typed(name: str, topic: str) -> Group[str, int]:
+    """Counts orders with a function that is called for each record, of typed JSON."""
+
+    def count(ctx: Context[str, int], order: Order) -> None:
+        ctx.set((ctx.value or 0) + bool(order.items))
+
+    return Group(name, Input(Stream(topic, String(), Typed(Order)), count), Persist(Avro("long")))
 
 
 def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
@@ -238,6 +266,7 @@ def _graph(name: str, topic: str, job: Job) -> Group[str, Any]:
         "count": lambda: by_count(name, topic),
         "count_once": lambda: by_count_once(name, topic),
         "record": lambda: by_record(name, topic),
+        "typed": lambda: by_typed(name, topic),
         "join": lambda: by_join(name, topic, job.table),
         "lookup": lambda: by_lookup(name, topic, job.table),
         "amplify": lambda: by_amplifying(name, topic),

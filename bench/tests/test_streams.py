@@ -25,3 +25,11 @@ def test_a_processor_can_be_tried_again_on_the_same_records(broker: Broker, tmp_
     assert [(figure.name, figure.error) for figure in found] == [("count", None)]
     assert found[0].value
     site.delete(clicks.topic, "rows-")
+
+
+def test_the_loop_in_c_reads_every_record(broker: Broker, tmp_path: Path) -> None:
+    site = Site(broker.bootstrap_servers, tmp_path, TINY)
+    clicks = Clicks(2_000, 100)
+    (found,) = streams.ceiling(site, "ceiling_c", clicks, "ceiling_c")
+    assert (found.records, found.error) == (2_000, None)
+    site.delete(clicks.topic)

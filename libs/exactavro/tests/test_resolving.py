@@ -167,3 +167,34 @@ def test_defaults_become_the_values_that_reading_would_give() -> None:
     row = resolved(record(("a", "int")), reader, {"a": 1})
     assert row.pop("d").isoformat() == "1970-01-02"
     assert row == {"a": 1, "r": {"x": b"\xff", "y": 2.0}, "m": {"k": 1.0}, "e": "C"}
+
+
+LESS = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "reason"),
+    [
+        (ENUM, LESS, r"enum E: 'C' is none of its symbols, and it has no default"),
+        (array(ENUM), array(LESS), "enum E: 'C'"),
+        (mapping(["null", "int"]), mapping("int"), "null cannot be read as int"),
+        (record(("a", ENUM)), ["null", record(("a", LESS))], r"R\.a: enum E: 'C'"),
+        (ENUM, [LESS, "string"], "enum E: 'C'"),
+    ],
+)
+def test_what_can_be_read_in_part_is_refused_where_the_whole_is_to_be_read(
+    writer: Any, reader: Any, reason: str
+) -> None:
+    make_reader(Schema.load(writer), Schema.load(reader))
+    with pytest.raises(Unusable, match=reason):
+        make_reader(Schema.load(writer), Schema.load(reader), whole=True)
+
+
+def test_an_enum_with_a_default_and_a_union_with_all_branches_are_read_whole() -> None:
+    writer, reader = (
+        record(("a", ENUM), ("b", ["null", "int"])),
+        record(("a", {**LESS, "default": "A"}), ("b", ["long", "null"])),
+    )
+    read = make_reader(Schema.load(writer), Schema.load(reader), whole=True)
+    data = encode(make_writer(Schema.load(writer)), {"a": "C", "b": 1})
+    assert decode(read, data) == {"a": "A", "b": 1}

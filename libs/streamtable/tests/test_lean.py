@@ -4,7 +4,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -39,10 +38,10 @@ def loaded(name: str, stderr: int) -> tuple[float, set[str]]:
 
 @pytest.mark.parametrize("name", ["streamtable", "streamtable.flow", "microbatch", "streamtable_calls"])
 def test_a_process_without_a_terminal_loads_nothing_that_it_does_not_use(
-    name: str, record_property: Callable[[str, object], None]
+    name: str, request: pytest.FixtureRequest
 ) -> None:
     resident, packages = loaded(name, subprocess.PIPE)
-    record_property("resident_mb", resident)
+    request.node.user_properties.append(("resident_mb", resident))
     assert packages & UNUSED == set()
     assert {"structlog", "confluent_kafka"} <= packages
 

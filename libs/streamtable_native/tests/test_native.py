@@ -3,15 +3,24 @@
 import gc
 import random
 import resource
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from libs.streamtable_native.tests.anything import (
+    PATHS,
+    TOPIC,
+    WITHIN_S,
+    Row,
+    random_bytes,
+    read_group,
+    read_table,
+    rows_of,
+    write_anything,
+)
 from tests.hostile.raw_records import RawProducer, RawRecord
 
 import streamtable_native
@@ -22,11 +31,6 @@ from streamtable.base.types import HEADERS_UNREADABLE, RecordBatch, TopicPartiti
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.kafka import Kafka, native
 from streamtable_native import NativeBatch, NativeUnavailable
-
-WITHIN_S = 60
-Row = tuple[Any, ...]
-NOW_MS = int(time.time() * 1000)
-_PATHS: Sequence[Any] = ("off", "required")
 
 try:
     streamtable_native.load()
@@ -39,125 +43,17 @@ def kafka(broker: Broker) -> Callable[[Any], Kafka]:
     return lambda path: Kafka(broker.bootstrap_servers, native=path)
 
 
-class Everything:
-    """Lets the consumer read all its partitions from their beginnings."""
-
-    def __init__(self) -> None:
-        self.places: set[TopicPartition] = set()
-
-    def assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.places.update(places)
-
-    def revoked(self, places: Sequence[TopicPartition]) -> None:
-        self.places.difference_update(places)
-
-    lost = revoked
-
-
-def rows_of(batch: RecordBatch) -> list[Row]:
-    return [
-        (key, value, offset, time, list(headers or ()), list(batch.headers(index)), batch.timestamp(index))
-        for index, (key, value, offset, time, headers) in enumerate(
-            zip(
-                batch.keys,
-                batch.values,
-                batch.offsets,
-                batch.timestamps(),
-                batch.each_headers(),
-                strict=True,
-            )
-        )
-    ]
-
-
-def random_bytes(source: random.Random) -> bytes | None:
-    size = source.choice([None, 0, 1, 7, 100, 20_000])
-    return None if size is None else source.randbytes(size)
-
-
-def write_anything(broker: Broker, topic: str, partitions: int, source: random.Random) -> None:
-    """Write batches of transactions that are committed or aborted, compressed or not, with and without headers."""
-    for number in range(6):
-        producer = Producer(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "transactional.id": f"{topic}-{number}",
-                "compression.type": source.choice(["none", "gzip", "lz4", "zstd", "snappy"]),
-                "linger.ms": source.choice([0, 20]),
-            }
-        )
-        producer.init_transactions(WITHIN_S)
-        for _ in range(3):
-            producer.begin_transaction()
-            for _ in range(source.randrange(1, 60)):
-                names = source.choices(["a", "name", "with spaces", ""], k=source.choice([0, 0, 0, 1, 3]))
-                producer.produce(
-                    topic,
-                    random_bytes(source),
-                    random_bytes(source),
-                    partition=source.randrange(partitions),
-                    timestamp=NOW_MS - source.randrange(86_400_000),
-                    headers=[(name, random_bytes(source)) for name in names],
-                )
-            # Before an abort too: its records are to be in the topic, and librdkafka ends a transaction that the broker has not yet
-            # begun, as that of before is still being committed, by a fatal error.
-            assert producer.flush(WITHIN_S) == 0
-            (producer.commit_transaction if source.random() < 0.7 else producer.abort_transaction)(WITHIN_S)
-
-
-def read_table(kafka: Kafka, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[Row]]:
-    reader = kafka.table_reader("reader")
-    found: dict[TopicPartition, list[Row]] = defaultdict(list)
-    reader.assign(dict.fromkeys(ends, 0))
-    deadline = Deadline(WITHIN_S)
-    while any(reader.position(place) < end for place, end in ends.items()):
-        assert not deadline.passed()
-        for batch in reader.poll(500, 0.1):
-            found[batch.place] += rows_of(batch)
-    reader.close()
-    return found
-
-
-def read_group(
-    kafka: Kafka, group: str, topic: str, counts: Mapping[TopicPartition, int], source: random.Random
-) -> dict[TopicPartition, list[Row]]:
-    """Read as a member of a group, with pauses and seeks back between polls."""
-    listener = Everything()
-    consumer = kafka.group_consumer(group, "1")
-    consumer.subscribe([topic], listener)
-    deadline = Deadline(WITHIN_S)
-    while len(listener.places) < len(counts):
-        assert not deadline.passed()
-        assert not consumer.poll(10, 0.1)
-    for place in sorted(listener.places):
-        consumer.seek(place, 0)
-    consumer.resume(listener.places)
-    found: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
-    while any(len(found[place]) < count for place, count in counts.items()):
-        assert not deadline.passed()
-        for batch in consumer.poll(source.choice([1, 10, 500]), 0.1):
-            for offset, row in zip(batch.offsets, rows_of(batch), strict=True):
-                assert found[batch.place].setdefault(offset, row) == row
-        place = source.choice(sorted(listener.places))
-        if source.random() < 0.2:
-            consumer.pause([place])
-            consumer.seek(place, source.randrange(max(found[place], default=0) + 1))
-            consumer.resume([place])
-    consumer.close()
-    return {place: [rows[offset] for offset in sorted(rows)] for place, rows in found.items()}
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_both_paths_read_the_same_records_of_anything_that_a_topic_can_hold(
     seed: int, kafka: Callable[[Any], Kafka], broker: Broker, topics: Topics
 ) -> None:
     source = random.Random(seed)
-    topic = topics.create("anything", partitions=3)
+    topic = topics.create("anything", partitions=3, config=TOPIC)
     write_anything(broker, topic, 3, source)
     places = [TopicPartition(topic, partition) for partition in range(3)]
     wait_until(lambda: set(kafka("off").cluster().stable_ends(places)) == set(places))
     ends = kafka("off").cluster().stable_ends(places)
-    plain, fast = (read_table(kafka(path), ends) for path in _PATHS)
+    plain, fast = (read_table(kafka(path), ends) for path in PATHS)
     assert plain == fast
     assert sum(map(len, plain.values())) > 100
     counts = {place: len(rows) for place, rows in plain.items() if rows}
@@ -172,7 +68,7 @@ def test_a_header_whose_name_is_not_utf_8_is_unreadable_on_both_paths(
         for headers in ([], [(b"good", b"1")], [(b"\xff\xfe", b"2")]):
             raw.send(RawRecord(b"k", b"v", headers))
     ends = {TopicPartition(topic, 0): 3}
-    plain, fast = (read_table(kafka(path), ends) for path in _PATHS)
+    plain, fast = (read_table(kafka(path), ends) for path in PATHS)
     assert plain == fast
     assert plain[TopicPartition(topic, 0)][2][4] == [HEADERS_UNREADABLE]
 
@@ -193,7 +89,7 @@ def produced(kafka: Kafka, topics: Topics, rows: Sequence[tuple[bytes, bytes | N
 def test_both_paths_write_the_same_rows(kafka: Callable[[Any], Kafka], topics: Topics) -> None:
     source = random.Random(3)
     rows = [(str(number).encode(), random_bytes(source)) for number in range(2_000)]
-    plain, fast = (produced(kafka(path), topics, rows) for path in _PATHS)
+    plain, fast = (produced(kafka(path), topics, rows) for path in PATHS)
     assert plain == fast
     assert [row[:2] for row in plain] == rows
 
@@ -206,7 +102,7 @@ def test_rows_that_do_not_fit_into_the_queue_are_sent_when_it_has_room(
     assert [row[:2] for row in produced(kafka, topics, rows)] == rows
 
 
-@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("path", PATHS)
 def test_a_row_that_is_too_large_is_refused_with_the_reason_of_the_client(
     path: Any, broker: Broker, topics: Topics
 ) -> None:
@@ -311,7 +207,10 @@ def test_a_closed_client_and_one_of_the_other_kind_are_refused(broker: Broker) -
 
 @pytest.mark.faults_long
 def test_memory_is_flat_over_ten_million_records(
-    kafka: Callable[[Any], Kafka], broker: Broker, topics: Topics
+    kafka: Callable[[Any], Kafka],
+    broker: Broker,
+    topics: Topics,
+    request: pytest.FixtureRequest,
 ) -> None:
     topic = topics.create("many", partitions=1)
     place = TopicPartition(topic, 0)
@@ -335,4 +234,5 @@ def test_memory_is_flat_over_ten_million_records(
         gc.collect()
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     reader.close()
+    request.node.user_properties.append(("peaks_kib", peaks))
     assert peaks[-1] < peaks[4] * 1.05, peaks

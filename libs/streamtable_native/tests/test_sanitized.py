@@ -70,7 +70,7 @@ def test_the_extension_touches_only_its_own_memory(tmp_path: Path) -> None:
         "-qs",
         *["-p", "no:cacheprovider", "-p", "no:xdist", "-m"],
         "not faults_long",
-        str(HERE / "test_native.py"),
+        *map(str, (HERE / "test_native.py", HERE / "test_fuzz.py")),
     ]
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), *options],

@@ -21,7 +21,7 @@ from streamtable.base.environment import secret_in
 from streamtable.base.types import Headers
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater, StreamtableError
 from streamtable_codecs.access import Basic, Bearer, Tls
-from streamtable_codecs.framing import Confluent
+from streamtable_codecs.framing import Apicurio, Confluent, InRegistry
 from streamtable_codecs.messages import messages_in
 from streamtable_codecs.registry import HttpRegistry, Registry
 from streamtable_codecs.schemas import Registered
@@ -87,7 +87,7 @@ def _given(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class RegisteredRecords:
-    """Decodes keys and values in Confluent's wire format: with a schema's id or GUID in front, or in a header.
+    """Decodes keys and values in Confluent's wire format, with a schema's id or GUID in front, or in a header; or in Apicurio's.
 
     Args:
         registry: The registry.
@@ -95,7 +95,7 @@ class RegisteredRecords:
     """
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
-        self._framing = Confluent(registry)
+        self._framing, self._apicurio = Confluent(registry), Apicurio(registry)
         self._clock = clock
         self._readers: dict[bytes, Read] = {}
         self._away_until = 0.0
@@ -115,22 +115,25 @@ class RegisteredRecords:
             size = self._framing.size_of(prefix)
             if len(prefix) < size or not self._framing.fits(prefix):
                 raise DeserializationError(f"__{part}_schema_id: not Confluent's format: {prefix[:20].hex()}")
-            return self._reader(prefix[:size])(prefix[size:] + data)
-        size = self._framing.size_of(data)
-        if len(data) <= size or not self._framing.fits(data[:size]):
+            return self._reader(prefix[:size], self._framing)(prefix[size:] + data)
+        # No schema has the id 0, so an id that begins so is longer.
+        longer = data.startswith(bytes(self._framing.size)) and len(data) > self._apicurio.size
+        framing = self._apicurio if longer else self._framing
+        size = framing.size_of(data)
+        if len(data) <= size or not framing.fits(data[:size]):
             return None
         try:
-            return self._reader(data[:size])(data[size:])
+            return self._reader(data[:size], framing)(data[size:])
         except StreamtableError:
             if len(data) == _LONG_BYTES:
                 return None  # a number, which begins with zeros too
             raise
 
-    def _reader(self, prefix: bytes) -> Read:
+    def _reader(self, prefix: bytes, framing: InRegistry) -> Read:
         read = self._readers.get(prefix)
         if read is not None:
             return read
-        number, now = self._framing.unpack(prefix), self._clock()
+        number, now = framing.unpack(prefix), self._clock()
         if now < self._away_until:
             raise RetryLater("the schema registry did not answer a moment ago")
         if now >= self._unknown_since + AWAY_SECONDS:
@@ -145,15 +148,15 @@ class RegisteredRecords:
         except RetryLater:
             self._away_until = self._clock() + AWAY_SECONDS
             raise
-        read = self._readers[prefix] = self._made(found)
+        read = self._readers[prefix] = self._made(found, framing)
         return read
 
-    def _made(self, found: Registered) -> Read:
+    def _made(self, found: Registered, framing: InRegistry) -> Read:
         match found.kind:
             case "AVRO":
                 return _avro(found)
             case "PROTOBUF":
-                return _protobuf(found, self._framing)
+                return _protobuf(found, framing)
             case "JSON":
                 return _json
         raise DeserializationError(f"a schema of type {found.kind[:100]}")
@@ -182,7 +185,7 @@ def _json(data: bytes) -> tuple[str, Any]:
         raise DeserializationError(f"not JSON: {error}") from error
 
 
-def _protobuf(found: Registered, framing: Confluent) -> Read:
+def _protobuf(found: Registered, framing: InRegistry) -> Read:
     """Messages by the descriptors of the registry: of a source without a descriptor only a compiler could make classes."""
     try:
         files = [_file(text, name) for name, text in (*found.references.items(), ("", found.text))]

@@ -116,7 +116,7 @@ class InHandFile:
                     self._map = mmap.mmap(file.fileno(), _BYTES)
             except OSError as error:
                 log.warning(
-                    "cannot record which records are being handled", path=str(self._path), reason=str(error)
+                    "cannot record the records being handled", path=str(self._path), reason=str(error)
                 )
                 self._map = bytearray(_BYTES)
         return self._map

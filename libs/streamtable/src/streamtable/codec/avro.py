@@ -107,7 +107,11 @@ class Avro(Generic[T]):
     ) -> None: ...
 
     def __init__(
-        self, schema: BoundSchema[Any] | _Source, framing: _Framing = None, *, max_bytes: int = 10_000_000
+        self,
+        schema: BoundSchema[Any] | str | Mapping[str, Any] | list[Any],
+        framing: Framing | None = None,
+        *,
+        max_bytes: int = 10_000_000,
     ) -> None:
         self._framing = framing or SingleObject()
         self._max_bytes = max_bytes

@@ -247,9 +247,7 @@ class KeyedStream(StreamJoins[K, V]):
         """
         topic = self._node.source and self._node.source.topic
         if not isinstance(topic, Stream):
-            raise GraphError(
-                f"read_from of {self._node.label!r}, which reads no topic: take it of repartition()"
-            )
+            raise GraphError(f"read_from of {self._node.label!r}, which reads no topic: repartition() it")
         return topic
 
     # ---- ends --------------------------------------------------------------------------------------------------------------

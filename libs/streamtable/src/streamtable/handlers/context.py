@@ -78,9 +78,7 @@ class BaseContext(Generic[K, V]):
     @property
     def _event_clock(self) -> Watermark:
         if self._services.event_clock is None:
-            raise GraphError(
-                "this group does not follow event time: add EventTime() to its graph, or time= to an Input"
-            )
+            raise GraphError("this group does not follow event time: add EventTime(), or time= to an Input")
         return self._services.event_clock
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:  # noqa: ARG002 - of those who know
