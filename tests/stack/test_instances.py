@@ -20,6 +20,7 @@ from typing import Any, Final
 import grpc
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.stack.stack import ROOT, rendered
 from tests.system.secure_world import World, secure_world
 
@@ -27,6 +28,7 @@ from click_count.load import clicks
 from click_count.topics import USER_CLICKS, by_count
 from localkafka.broker import Broker
 from localkafka.process import reserve_port
+from localkafka.topics import delete_topics
 from localkafka.waiting import wait_until
 from servicekit.process.load import LoadOptions
 from servicekit_testing import Process
@@ -112,11 +114,17 @@ def opened(kafka: Kafka, broker: str, folder: Path, secrets: Path | None = None)
 
 @pytest.fixture
 def plain(broker: Broker, tmp_path: Path) -> Iterator[Stack]:
-    """The topics of clicks on the session's broker; removed at the end."""
+    """The topics of clicks on the session's broker; topics and groups are removed at the end."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    before = set(admin.list_topics(timeout=60).topics)
     kafka = Kafka(broker.bootstrap_servers)
     with App(kafka, tmp_path / "app") as app, opened(kafka, broker.bootstrap_servers, tmp_path) as made:
         app.create_topics(by_count(), partitions=PARTITIONS)
         yield made
+    left = set(admin.list_topics(timeout=60).topics) - before
+    delete_topics(admin, [topic for topic in left if not topic.startswith("__")])
+    for removed in admin.delete_consumer_groups([by_count().name]).values():
+        removed.exception(30)
 
 
 @pytest.fixture(scope="module")
