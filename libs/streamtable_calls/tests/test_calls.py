@@ -8,14 +8,19 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from streamtable import Context, Group, Guarantee, Input, Json, OnError, Output, Persist, Stream, String
+from streamtable.base.clock import SystemClock
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.engine.named.state import KeptState
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
 from streamtable.handlers.timers import PendingTimer
 from streamtable.observe import Metrics
+from streamtable.store.memory import MemoryStores
 from streamtable_admin.declaration import _declared
 from streamtable_calls import Call, CallFailed, Retry, RetryAfter, call_id, call_ids
 from streamtable_calls.commands_to_group import CallCommand, command_record
-from streamtable_calls.partition import Outcome
+from streamtable_calls.metrics import CallMeters
+from streamtable_calls.partition import Attempt, Outcome, PartitionCalls
+from streamtable_calls.pending import CallState, PendingCall
 from streamtable_testing import Tester
 
 ORDERS = Stream[str, Any]("orders", String(), Json())
@@ -68,6 +73,13 @@ def test_a_result_is_handled_with_the_row_of_its_key_and_the_time_of_its_request
         {"order": "x", "score": 7, "at": 1_600_000_000_000}
     ]
     assert tester.calls(SCORE).pending == []
+
+
+def test_the_call_of_a_record_without_a_timestamp_has_no_time(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit_raw(ORDERS.name, b"a", b'"x"', timestamp_ms=-1)
+    tester.calls(SCORE).answer(7)
+    assert [record.value for record in tester.records(RESULTS)] == [{"order": "x", "score": 7, "at": 0}]
 
 
 def test_calls_of_one_key_run_one_after_the_other_and_those_of_others_meanwhile(tester: Tester) -> None:
@@ -485,6 +497,60 @@ def test_a_dead_letter_of_a_call_that_is_replayed_is_pending_again_with_the_same
     assert len(tester.dead_letters(group)) == 1
 
 
+class Started:
+    """Remembers the requests that it is to run."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+
+    def start(self, attempt: Attempt) -> None:
+        self.requests.append(attempt.request)
+
+    def drop(self, attempt: Attempt) -> None: ...
+    def running(self, call: str) -> int:
+        return 0
+
+    def durations(self, call: str) -> list[float]:
+        return []
+
+    def cancel(self, calls: PartitionCalls) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_an_answer_that_was_not_handled_is_written_again_before_the_next_call_of_its_key() -> None:
+    (state,) = group_of().all_states
+    kept = KeptState(state, MemoryStores().open("scores-calls", 0), 1_000_000, 1_000_000)
+    rows, started = kept.handle, Started()
+    first, second = (PendingTimer("score", b"a", f"{number:016x}").encode() for number in (1, 2))
+    answer = PendingCall(b"1", 0, state=CallState.ANSWERED, answer=b"10").row(1_000)
+    rows.raw.put(first, answer)
+    rows.raw.put(second, PendingCall(b"2", 0).row())
+    kept.store.write(kept.rows(kept.changes()), b"the last owner's")
+    kept.committed()
+    meters = CallMeters("scores")
+    calls = PartitionCalls("scores", 0, {"score": SCORE.settings}, {}, rows, started, SystemClock(), meters)
+    assert calls.work() == 1
+    assert kept.table.changed_keys() == [first]
+    assert (calls.pending["score"], started.requests, rows.raw.get(first)) == (2, [], answer)
+    rows.raw.put(first, None)  # its handler has been called
+    calls.committed()
+    calls.work()
+    assert (calls.pending["score"], started.requests) == (1, [2])
+
+
+def test_a_dead_letter_of_a_call_that_was_too_large_for_its_topic_says_so_when_it_is_replayed(
+    tester: Tester,
+) -> None:
+    group = group_of()
+    tester.run(group, partitions=1)
+    row_key = PendingTimer("score", b"a", f"{1:016x}").encode()
+    record = command_record(group.name, CallCommand.DROP, 0, row_key)
+    tester.emit_raw(record.topic, row_key, None, partition=0, headers=list(record.headers)[:-1])
+    (letter,) = tester.dead_letters(group)
+    assert b"the dead letter holds no pending call" in (dict(letter.headers)["streamtable-message"] or b"")
+    assert tester.calls(SCORE).pending == []
+
+
 @pytest.mark.parametrize("key", [None, b"", b"no timer", PendingTimer("other", b"a", "1").encode()])
 def test_a_command_for_a_row_that_cannot_be_is_a_dead_letter(tester: Tester, key: bytes | None) -> None:
     group = group_of()
@@ -527,6 +593,20 @@ def test_a_call_that_the_graph_does_not_have_is_refused(tester: Tester) -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(GraphError):
         call_of(**wrong)
+
+
+def test_calls_run_64_at_once_for_30_seconds_each_and_pause_after_20_failures_by_default() -> None:
+    settings = SCORE.settings
+    assert (settings.at_once, settings.batch, settings.batch_within) == (64, 1, timedelta(0))
+    assert (settings.timeout, settings.pending_max, settings.breaker) == (timedelta(seconds=30), 10_000, 20)
+
+
+def test_a_call_with_another_handler_is_the_same_call_and_another_declaration_is_not() -> None:
+    same = SCORE.handled_by(lambda *_: None)
+    equal: list[object] = [same == SCORE, call_of(batch=2) == SCORE, SCORE == "score"]
+    assert equal == [True, False, False]
+    assert len({SCORE, same}) == 1
+    assert repr(SCORE) == "Call('score')"
 
 
 @pytest.mark.parametrize("asked", [call_id, call_ids])
