@@ -16,13 +16,7 @@ from streamtable.base.ports import Store, TopicInfo
 from streamtable.base.topics import Table, hash_of_rows
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
-from streamtable.errors import (
-    GraphError,
-    NotReady,
-    PartitionNotAssigned,
-    RetryLater,
-    StoreCorrupted,
-)
+from streamtable.errors import GraphError, NotReady, PartitionNotAssigned, RetryLater, StoreCorrupted
 from streamtable.graph.group import Group
 from streamtable.tables.indexed_rows import RowsOf
 

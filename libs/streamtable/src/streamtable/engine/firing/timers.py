@@ -34,11 +34,7 @@ class TimerCalls:
     """
 
     def __init__(
-        self,
-        group: Group[Any, Any],
-        tables: Mapping[str, StateTable[Any, Any]],
-        around: Around,
-        clock: Clock,
+        self, group: Group[Any, Any], tables: Mapping[str, StateTable[Any, Any]], around: Around, clock: Clock
     ) -> None:
         self.limit_ms = -1
         self._group = group
