@@ -140,10 +140,10 @@ def test_an_event_in_another_partition_holds_up_no_answer_and_is_committed_befor
 def test_the_number_of_partitions_is_asked_again(bench: Bench) -> None:
     group = bench.counting()
     with Query(bench.kafka, group, group.table, timeout=0, max_age=0) as counts:
-        until(lambda: counts._count() == 1, "one partition is known")
+        until(lambda: counts.topic.partitions == 1, "one partition is known")
         admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap_servers})
         admin.create_partitions([NewPartitions(group.table.name, 12)])[group.table.name].result(PATIENT)
-        until(lambda: counts._count() == 12, "twelve partitions are known")
+        until(lambda: counts.topic.partitions == 12, "twelve partitions are known")
 
 
 def test_a_local_answer_is_no_older_than_the_caller_allows(bench: Bench) -> None:
@@ -375,8 +375,6 @@ def test_a_remote_table_answers_as_a_view_does_and_shows_the_writes_that_were_wa
             found = list(counts.iterate("user-1", "user-10"))
             assert found == [("user-11", 3), *((f"user-{n}", EXPECTED[f"user-{n}"]) for n in range(12, 20))]
             assert max(each.age_seconds for each in counts.position().values()) >= 0
-            with pytest.raises(NotImplementedError, match="a copy of the table"):
-                counts.watch("user-0")
         assert counts.ready, "it still answers for all others when a partition has no process"
 
 

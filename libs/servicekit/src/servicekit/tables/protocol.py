@@ -96,11 +96,7 @@ class UserTable(Readable, Protocol[V_co]):
         ...
 
     def watch(
-        self,
-        key: str | None = None,
-        prefix: str | None = None,
-        *,
-        on_unreadable: OnUnreadable | None = None,
+        self, key: str | None = None, prefix: str | None = None, *, on_unreadable: OnUnreadable | None = None
     ) -> AbstractContextManager[TableWatch[V_co]]:
         """Watch changes from now on, even while the copy is still loading."""
         ...
