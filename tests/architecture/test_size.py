@@ -13,13 +13,13 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_563,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_564,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_379,  # aim 1,500
     "libs/exactjson": 534,
     "libs/streamtable_codecs": 1_455,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 3_760,  # aim 3,200
-    "libs/streamtable_query": 1_480,
+    "libs/streamtable_query": 1_476,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 5_995,  # aim 6,000

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Thread
 
 import pytest
@@ -107,7 +106,7 @@ def test_an_answer_after_a_watch_was_opened_holds_all_that_the_watch_does_not_br
             assert counts.answer("alice").value == 1
             bench.send(group.table.name, ("bob", Long().encode(5)))  # which no processor knows of
             with counts.watch("bob"):
-                counts._query.limits = replace(counts._query.limits, deadline=1)
+                counts._query.limits = counts._query.limits._replace(deadline=1)
                 until(lambda: counts._changes._ends[0] > counts._query.topic.held(0), "the record was seen")
             with counts.watch("bob"), pytest.raises(NotReady, match="not yet at"):
                 counts.answer("alice")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal, Protocol, cast, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from streamtable import Bytes, PartitionNotAssigned, Processor, Table
 from streamtable.base.clock import Clock, SystemClock
@@ -25,8 +25,7 @@ class Replicas(Protocol):
         """Return the replica of a partition whose task does not run here; None: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRows:
+class FoundRows(NamedTuple):
     """The encoded rows of some keys of a partition.
 
     Attributes:

@@ -226,7 +226,7 @@ class TopRows(Operation):
 
         def get_top(limit: Annotated[int, Query(ge=1, le=SIZE), PLAIN_DIGITS] = 10) -> Any:
             if top is None:
-                raise NotImplementedError("this service has no ranking, which takes all rows: ask one with a copy of the table")
+                raise NotImplementedError("this service has no ranking: ask one with a copy of the table")
             found = top.top(limit)
             items = [self.row(**{member: key, self.number: number}) for key, number in found.rows]
             current = freshness(served.table, found.behind_seconds)
