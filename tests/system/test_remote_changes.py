@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from threading import Thread
 
 import pytest
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from tests.system.bench import Bench, until
 from tests.system.test_queries import KEYS, PATIENT, emit, instance
 
 from servicekit.http.table_events import ChangeSource, TableEvents
 from streamtable import App, Group
+from streamtable.base.types import TopicPartition
 from streamtable.codec.plain import Long
 from streamtable.errors import ChangesMissed, NotReady, UnreadableRow
 from streamtable.views import topic_follower
@@ -111,6 +113,22 @@ def test_an_answer_after_a_watch_was_opened_holds_all_that_the_watch_does_not_br
             with counts.watch("bob"), pytest.raises(NotReady, match="not yet at"):
                 counts.answer("alice")
             assert alice.next(0) is None
+
+
+def test_a_row_of_a_partition_without_records_is_answered_after_a_watch_was_opened(bench: Bench) -> None:
+    """The process that has it stands before the marker of its last transaction, where the topic begins now."""
+    group = bench.counting(config={"table": {"cleanup.policy": "compact,delete"}})
+    with instance(bench, group, "a") as running, remote(bench, group) as counts:
+        emit(bench, "alice")
+        bench.wait_handled(group, running)
+        place = TopicPartition(group.table.name, 0)
+        end = bench.cluster.stable_ends([place])[place]
+        admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap_servers, "log_level": 0})
+        for future in admin.delete_records([Place(*place, end)]).values():
+            future.result(PATIENT)
+        counts._query.limits = counts._query.limits._replace(deadline=5)
+        with counts.watch("alice"):
+            assert counts.answer("alice").value == 1
 
 
 def test_a_watch_ends_when_the_topic_is_created_again_and_the_next_one_follows_the_new_topic(

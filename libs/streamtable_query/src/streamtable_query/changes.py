@@ -46,9 +46,7 @@ class TableChanges(Closing, Generic[K, V]):
         self._ends: list[int] = []  # the watches were offered all records below them
         hash_key, metrics = hash_of_rows(table), Metrics.register(CollectorRegistry())
         self._reader = RowReader(table, lambda key: hash_key(key) % len(self._ends), metrics, "query")
-        self._lock = (
-            threading.Lock()
-        )  # so that no watch is opened between the end of one topic and the next one
+        self._lock = threading.Lock()  # no watch is opened between one topic and the next one
         self._following, self._stopping, self._reason = threading.Event(), threading.Event(), ""
         self._thread = threading.Thread(target=self._run, name=f"changes-{table.name}", daemon=True)
 
@@ -100,7 +98,10 @@ class TableChanges(Closing, Generic[K, V]):
 
     def _follow(self, cluster: ClusterClient) -> None:
         follower = TopicFollower(self._kafka, cluster, self._table.name, _BEFORE)
-        self._topic_id, self._ends = follower.info.topic_id, follower.starts
+        # Below the start of a topic there are no records, and those who answer may never reach it: see `_offer`.
+        spans = zip(follower.starts, follower.ends, strict=True)
+        self._ends = [start if end - start == _BEFORE else 0 for start, end in spans]
+        self._topic_id = follower.info.topic_id
         header = prefix_header(self._table.value)
         with closing(follower.batches("changes", self._stopping)) as read:
             for batches, positions in read:
