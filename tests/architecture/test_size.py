@@ -13,13 +13,13 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_326,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_332,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_370,  # aim 1,500
     "libs/exactjson": 580,
     "libs/streamtable_codecs": 1_457,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 3_753,  # aim 3,200
-    "libs/streamtable_query": 1_392,
+    "libs/streamtable_query": 1_470,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_317,  # aim 3,000
     "libs/servicekit": 5_981,  # aim 6,000

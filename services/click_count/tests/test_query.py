@@ -211,7 +211,7 @@ def test_a_users_events_begin_with_the_count_and_go_on_with_changes(
         counts.put("bob", 1)
         counts.put("alice", 4)
         assert next(line for line in lines if line.startswith("data:")) == (
-            'data: {"user_id": "alice", "count": 4, "partition": 0, "offset": 2}'
+            'data: {"user_id": "alice", "count": 4, "partition": 0, "offset": 3}'
         )
 
 

@@ -199,22 +199,29 @@ def test_processors_answer_for_services_that_have_no_copy_of_the_table(cluster: 
         with grpc.insecure_channel(view.address()) as channel:
             stub: Any = ClickCountsStub(channel)
             assert counts_of(stub) == {item["user_id"]: item["count"] for item in items}
-            with pytest.raises(grpc.RpcError) as refused:
-                next(stub.Watch(pb.WatchRequest(user_id="alice")))
-            error: Any = refused.value
-            assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-        for path in ("/events", "/top"):
-            assert client.get(path).status_code == 501
-            assert "a copy of the table" in client.get(path).json()["detail"]
+            changes = stub.Watch(pb.WatchRequest(user_id="dave"))
+            changes.initial_metadata()
+            emitter = cluster.http(cluster.start("emitter"))
+            wait_until(lambda: ready(emitter))
+            with (
+                client.stream("GET", "/clicks/dave/events") as one,
+                client.stream("GET", "/events") as all_of_them,
+            ):
+                lines, of_all = one.iter_lines(), all_of_them.iter_lines()
+                assert '"count": null' in next(line for line in lines if line.startswith("data:"))
+                emitter.post("/clicks", json=with_ids({"user_id": "dave", "url": "x"}))
+                assert next(changes).count == 1
+                for each in (lines, of_all):
+                    assert '"user_id": "dave", "count": 1' in next(line for line in each if "data:" in line)
+        assert client.get("/top").status_code == 501
+        assert "a copy of the table" in client.get("/top").json()["detail"]
 
         assert [each.stop() for each in processors] == [0, 0]
-        emitter = cluster.http(cluster.start("emitter"))
-        wait_until(lambda: ready(emitter))
         sent = emitter.post("/clicks", json=with_ids({"user_id": "dave", "url": "x"}))
         cluster.answering(addresses[1])
         token = {"Streamtable-Token": sent.headers["streamtable-token"]}
-        assert client.get("/clicks/dave", headers=token).json()["count"] == 1
-        wait_until(lambda: total(client) == 3001)
+        assert client.get("/clicks/dave", headers=token).json()["count"] == 2
+        wait_until(lambda: total(client) == 3002)
         assert query.stop() == 0
         assert view.stop() == 0
 
@@ -249,7 +256,6 @@ def test_services_that_share_the_tables_answer_as_those_do_that_ask_the_processo
             for item in items:
                 assert count_of(client, item["user_id"]) == item["count"]
             assert client.get(f"/clicks?limit={len(items)}").json()["stale"] is False
-            assert client.get("/events").status_code == 501
             assert client.get("/top").status_code == 501
         emitter = cluster.http(cluster.start("emitter"))
         wait_until(lambda: ready(emitter))
@@ -257,6 +263,8 @@ def test_services_that_share_the_tables_answer_as_those_do_that_ask_the_processo
             sent = emitter.post("/clicks", json=with_ids({"user_id": "dave", "url": "x"}))
             token = {"Streamtable-Token": sent.headers["streamtable-token"]}
             assert client.get("/clicks/dave", headers=token).json()["count"] == number
+            with client.stream("GET", "/clicks/dave/events") as events:
+                assert f'"count": {number}' in next(line for line in events.iter_lines() if "data:" in line)
         queries[0].stop(signal.SIGKILL)
         for client in clients[1:]:
             assert {item["user_id"]: count_of(client, item["user_id"]) for item in items} == {

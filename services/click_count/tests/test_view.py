@@ -134,8 +134,8 @@ def test_a_watch_sends_changes_of_its_user(counts: Any, stub: Any) -> None:
     counts.put("bob", 1)
     counts.put("alice", 7)
     counts.put("alice", None)
-    assert next(changes) == pb.WatchResponse(user_id="alice", count=7, partition=0, offset=1)
-    assert next(changes) == pb.WatchResponse(user_id="alice", partition=0, offset=2)
+    assert next(changes) == pb.WatchResponse(user_id="alice", count=7, partition=0, offset=2)
+    assert next(changes) == pb.WatchResponse(user_id="alice", partition=0, offset=3)
     changes.cancel()
 
 

@@ -212,9 +212,9 @@ def test_events_of_a_user_begin_with_both_rows_and_go_on_with_changes_of_either(
         assert data_of(lines) == {"user_id": "alice", "clicks": None, "partition": 0, "offset": 0}
         clicks.put("bob", 1)
         clicks.put("alice", 1)
-        assert data_of(lines) == {"user_id": "alice", "clicks": 1, "partition": 0, "offset": 1}
+        assert data_of(lines) == {"user_id": "alice", "clicks": 1, "partition": 0, "offset": 2}
         statuses.put("alice", None)
-        assert data_of(lines) == {"user_id": "alice", "status": None, "partition": 0, "offset": 1}
+        assert data_of(lines) == {"user_id": "alice", "status": None, "partition": 0, "offset": 2}
 
 
 def test_a_question_with_a_token_waits_until_its_write_shows(

@@ -48,8 +48,22 @@ def test_the_events_of_a_user_are_the_row_and_then_its_changes(counts: MemoryTab
         assert first == ServerEvent(
             "count", {"user_id": "alice", "count": 3, "partition": 0, "offset": 1}, "0-1"
         )
-        assert (second.data["count"], second.id) == (4, "0-2")
+        assert (second.data["count"], second.id) == (4, "0-3")
         assert given(source, 0) is None
+
+
+def test_a_change_that_the_first_row_has_already_is_not_sent_again() -> None:
+    class ChangedMeanwhile(MemoryTable[int]):
+        def answer(self, key: str) -> Any:
+            self.put(key, 4)  # after the watch was opened
+            return super().answer(key)
+
+    table = ChangedMeanwhile()
+    with ChangeSource(TableEvents(table, "count", count), key="alice") as source:
+        assert following(source).data["count"] == 4
+        assert given(source, 0) is None
+        table.put("alice", 5)
+        assert following(source).data["count"] == 5
 
 
 def test_an_event_is_shared_by_all_watches_but_not_with_a_recreated_topic() -> None:

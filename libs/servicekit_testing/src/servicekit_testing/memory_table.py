@@ -115,7 +115,7 @@ class MemoryTable(Generic[V]):
             else:
                 self.rows[key] = value
             self.spoiled.discard(key)
-            self._notify(key, MemoryChange(key, value, 0, self._offset))
+            self._notify(key, MemoryChange(key, value, 0, self._offset + 1))
             if shows is not None:
                 self.shown.add(shows)
 

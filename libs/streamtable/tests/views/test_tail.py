@@ -14,6 +14,7 @@ from streamtable.base.ports import TopicInfo
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import ChangesMissed, Fatal, InputLost, StreamtableError, TopicMismatch
 from streamtable.views import tail as module
+from streamtable.views import topic_follower
 
 STREAM = Stream("s", String(), String())
 PLACE = TopicPartition("s", 0)
@@ -100,7 +101,7 @@ def test_a_topic_that_was_created_again_is_noticed_and_its_readers_hear_of_it(
     topic_info: Callable[..., TopicInfo],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(topic_follower, "_CHECK_SECONDS", 0.0)
     reader.logs[PLACE] = [record(b"a", b"1", offset) for offset in range(5)]
     until(lambda: tail._parts[0].position == 5)
 

@@ -1,8 +1,7 @@
 """The limits of a question about rows, who can be asked, and what an answer says."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from contracts.grpc.query.v1 import query_pb2
 from streamtable.errors import RetryLater
@@ -27,8 +26,7 @@ class PartitionMoved(RetryLater):
     """A partition moved to another process between two pages of a strict range: read the range again."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueryAnswer(Generic[V]):
+class QueryAnswer(NamedTuple, Generic[V]):
     """A committed row, with how far and how old it is.
 
     Attributes:
@@ -59,8 +57,7 @@ class Routes(Protocol):
     ) -> Sequence[PartitionOwner]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """The limits of one call: a monotonic time, and seconds."""
 
     deadline: float

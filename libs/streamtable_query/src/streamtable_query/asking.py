@@ -28,6 +28,7 @@ from streamtable_query.owners import PartitionOwner
 from streamtable_query.protocol import KEYS_MAX, VERSION
 from streamtable_query.ranges import QueryRange, RangePart, merged, read_on
 from streamtable_query.sources import FoundRows, Kind, Page, RowSource
+from streamtable_query.topic import QueriedTopic
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -72,7 +73,7 @@ class TableQueries(Closing, Generic[K, V]):
         channels: Channels,
         clock: Clock | None,
     ) -> None:
-        self.table = table
+        self.kafka, self.table = kafka, table
         self._here = OwnProcess(f"the query of {table.name!r}")
         self._members, self._writer = members, writer
         self._near, self._copies = near, copies
@@ -85,8 +86,7 @@ class TableQueries(Closing, Generic[K, V]):
         self._commits = CommitWatcher(lambda: self._cluster, self._clock)
         self._commits.start()
         self._channels = channels
-        self._topic_id, self._partitions, self._counted_at = "", 0, float("-inf")
-        self._shown: dict[int, int] = {}  # by partition: every answer must hold all below this offset
+        self.topic = QueriedTopic(table.name, self._cluster, self._clock, limits.max_age)
         self._suspected_at = float("-inf")  # when a copy had to answer in place of the owner
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class TableQueries(Closing, Generic[K, V]):
         parts: dict[int, RangePart] = {}
 
         def rows() -> Iterator[tuple[K, V]]:
-            numbers = range(self._count()) if partition is None else [partition]
+            numbers = range(self.topic.partitions) if partition is None else [partition]
             for span in spans_of(self.table.key, start, end, self.table.name):
                 read = (self._pages(each, span, timeout, stale_ok, parts, strict=strict) for each in numbers)
                 for number, data, row in merged(read):
@@ -232,7 +232,7 @@ class TableQueries(Closing, Generic[K, V]):
         start, end = (None, None) if prefix is None else prefix_span(key, prefix, self.table.name)
         if after is not None:
             start = max(start or b"", key.encode(after) + b"\0")
-        read = (self._pages(each, (start, end), None, None) for each in range(self._count()))
+        read = (self._pages(each, (start, end), None, None) for each in range(self.topic.partitions))
         for number, data, row in merged(read):
             try:
                 found = self._row(number, data, row)
@@ -270,13 +270,8 @@ class TableQueries(Closing, Generic[K, V]):
         end = self._end_of(ack, ask)
         # Any key will do: the answer's offset counts, and no service has an empty key.
         self._found(ask, ack.partition, [b""], end)
-        self._shown[ack.partition] = max(end, self._shown.get(ack.partition, 0))
+        self.topic.hold({ack.partition: end}, self.topic.id)
         return end
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions of the table. Raises `NotReady` if there is no such topic."""
-        return self._count()
 
     @property
     def not_ready(self) -> str:
@@ -287,7 +282,7 @@ class TableQueries(Closing, Generic[K, V]):
         """
         since = self._clock.monotonic() - self.limits.max_age
         try:
-            count = self._count()
+            count = self.topic.partitions
             for partition in range(count):
                 self._routes.routes(partition, count, since, copies=self.limits.stale_ok is not None)
         except (RetryLater, ConfigurationError) as error:
@@ -305,26 +300,14 @@ class TableQueries(Closing, Generic[K, V]):
             usual.stale_ok if stale_ok is None else stale_ok,
         )
 
-    def _count(self) -> int:
-        """Return the number of partitions of the table. A table that was created again may have others."""
-        now = self._clock.monotonic()
-        if now - self._counted_at > self.limits.max_age:
-            topic = self._cluster.topics([self.table.name]).get(self.table.name)
-            if topic is None:
-                raise NotReady(f"Kafka has no topic {self.table.name!r}: has its group been started?")
-            if topic.topic_id != self._topic_id:
-                self._shown = {}
-            self._topic_id, self._partitions, self._counted_at = topic.topic_id, topic.partitions, now
-        return self._partitions
-
     def _partition_of(self, key: bytes) -> int:
-        return self._hash(key) % self._count()
+        return self._hash(key) % self.topic.partitions
 
     def _end_of(self, ack: Ack, ask: Asking) -> int:
         """Return the offset in the table's topic that an answer must have reached to show the effect of an event."""
-        if not 0 <= ack.partition < self._count():
+        if not 0 <= ack.partition < self.topic.partitions:
             raise BadToken(
-                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {self._count()}"
+                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {self.topic.partitions}"
             ).at(*ack)
         place = TopicPartition(ack.topic, ack.partition)
         left = max(0.0, ask.deadline - self._clock.monotonic())
@@ -349,36 +332,32 @@ class TableQueries(Closing, Generic[K, V]):
         self, ask: Asking, partition: int, keys: list[bytes], end: int
     ) -> tuple[FoundRows, Source, str]:
         """Return encoded rows that hold everything below `end`, with their source and its address."""
-        end = max(end, self._shown.get(partition, 0))
+        end = max(end, self.topic.held(partition))
         if (near := self._get_near(ask, partition, keys, end)) is not None:
             return near, "view" if near.kind == "view" else "local", ""
-        request = query_pb2.GetRequest(
-            version=VERSION,
-            group=self._members,
-            table=self.table.name,
-            partition=partition,
-            keys=keys,
-            stale_ok=ask.stale_ok,
-        )
+        found, kind, age, address = self._call(ask, partition, end, "Get", query_pb2.GetRequest, keys=keys)
+        values = [row.value if row.HasField("value") else None for row in found.rows]
+        return FoundRows(values, found.offset, age, kind), SOURCES[kind], address
 
-        def read(stub: QueryStub, seconds: float) -> query_pb2.GetResponse:
-            request.topic_id = self._topic_id  # of now: a table may be created again
-            answer = stub.Get(request, timeout=seconds, metadata=self._channels.metadata)
-            self._check_offset(answer.offset, end)
+    def _call(
+        self, ask: Asking, partition: int, least: int, method: str, request: Callable[..., Any], **asked: Any
+    ) -> tuple[Any, Kind, float, str]:
+        """Return the response of another process that holds everything below `least`, with its source, its age and the address."""
+        asked |= {"table": self.table.name, "partition": partition}
+
+        def read(stub: QueryStub, seconds: float) -> Any:
+            # The topic of now: a table may be created again.
+            now = {"stale_ok": ask.stale_ok, "topic_id": self.topic.id}
+            sent = request(version=VERSION, group=self._members, **asked, **now)
+            answer = getattr(stub, method)(sent, timeout=seconds, metadata=self._channels.metadata)
+            self._check_offset(answer.offset, least)
             return answer
 
         owner, asked_at, found = self._ask(ask, partition, read)
-        kind, age = self._kind_and_age(owner, asked_at, found)
-        values = [row.value if row.HasField("value") else None for row in found.rows]
-        return FoundRows(values, found.offset, age, kind), SOURCES[kind], str(owner.address)
-
-    def _kind_and_age(
-        self, owner: PartitionOwner, asked_at: float, found: query_pb2.GetResponse | query_pb2.RangeResponse
-    ) -> tuple[Kind, float]:
-        kind = KINDS.get(found.source, "task")
-        now = self._clock.monotonic()
+        kind, now = KINDS.get(found.source, "task"), self._clock.monotonic()
         # What a copy says of its age is at most as old as the call.
-        return kind, now - owner.confirmed_at if kind == "task" else found.age_seconds + (now - asked_at)
+        age = now - owner.confirmed_at if kind == "task" else found.age_seconds + (now - asked_at)
+        return found, kind, age, str(owner.address)
 
     def _check_offset(self, offset: int, end: int) -> None:
         if offset < end:
@@ -425,32 +404,17 @@ class TableQueries(Closing, Generic[K, V]):
 
     def _page(self, ask: Asking, partition: int, start: bytes | None, end: bytes | None) -> tuple[Page, str]:
         """Return a page, and the address of who has answered; "": this process."""
-        least = self._shown.get(partition, 0)
+        least = self.topic.held(partition)
         if self._near is not None and self._copies:
             with suppress(PartitionNotAssigned, NotReady):
                 near = self._near.page(self.table.name, partition, start, end, ask.stale_ok)
                 self._check_offset(near.offset, least)
                 return near, ""
-        request = query_pb2.RangeRequest(
-            version=VERSION,
-            group=self._members,
-            table=self.table.name,
-            partition=partition,
-            start=start,
-            end=end,
-            stale_ok=ask.stale_ok,
+        found, kind, age, address = self._call(
+            ask, partition, least, "Range", query_pb2.RangeRequest, start=start, end=end
         )
-
-        def read(stub: QueryStub, seconds: float) -> query_pb2.RangeResponse:
-            request.topic_id = self._topic_id
-            answer = stub.Range(request, timeout=seconds, metadata=self._channels.metadata)
-            self._check_offset(answer.offset, least)
-            return answer
-
-        owner, asked_at, found = self._ask(ask, partition, read)
-        kind, age = self._kind_and_age(owner, asked_at, found)
         entries = [(entry.key, entry.value) for entry in found.entries]
-        return Page(entries, found.more, found.offset, age, kind), str(owner.address)
+        return Page(entries, found.more, found.offset, age, kind), address
 
     def _ask(
         self, ask: Asking, partition: int, read: Callable[[QueryStub, float], R]
@@ -463,7 +427,7 @@ class TableQueries(Closing, Generic[K, V]):
         while True:
             reasons: list[str] = []
             try:
-                owners = self._routes.routes(partition, self._count(), since, copies=copies)
+                owners = self._routes.routes(partition, self.topic.partitions, since, copies=copies)
             except RetryLater as error:
                 owners, reasons = (), [error.message]
             for number, owner in enumerate(owners):

@@ -2,18 +2,21 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, NoReturn, TypeVar
+from typing import Final, Generic, TypeVar
 
 import structlog
 
-from streamtable import Ack, Table, UnreadableRow
+from streamtable import Ack, Table
 from streamtable.base.closing import Closing
 from streamtable.errors import NotReady, StreamtableError
-from streamtable.views.rows import RowList
+from streamtable.views.rows import OnUnreadable, RowList
+from streamtable.views.view import Answer
+from streamtable.views.watch import Watch
 from streamtable.views.windows import END_MS
 from streamtable_query.asking import TableQueries
+from streamtable_query.changes import TableChanges
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,17 +24,6 @@ V = TypeVar("V")
 _STALE_SECONDS: Final = 5.0  # as a view's
 _PAUSE_SECONDS: Final = 0.5
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteAnswer(Generic[V]):
-    """A row with its offset and age, as `View.answer` returns it: see `QueryAnswer`."""
-
-    value: V | None
-    partition: int
-    offset: int
-    age_seconds: float
-    stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +42,6 @@ class RemoteTable(Closing, Generic[K, V]):
     It is ready once each partition has had a process to ask, and a member of a shared view has had its share. From then on each call
     says by itself what it cannot answer: a service that left its load balancer whenever one partition moves would answer for none of the others.
 
-    Changes cannot be followed: `watch` is refused.
-
     Args:
         query: Asks the processes that have the rows, a `Query` or a `SharedView`; closed with this. The greater of its `max_age`
             and its `stale_ok` is the age that is stated of lists.
@@ -59,6 +49,7 @@ class RemoteTable(Closing, Generic[K, V]):
 
     def __init__(self, query: TableQueries[K, V]) -> None:
         self._query = query
+        self._changes = TableChanges(query.kafka, query.table, query.topic)
         self._reason = "the processes that answer are not known yet"
         self._failure: StreamtableError | None = None
         self._stopping = threading.Event()
@@ -74,6 +65,7 @@ class RemoteTable(Closing, Generic[K, V]):
         """Close all connections. May be called twice."""
         self._stopping.set()
         self._thread.join()
+        self._changes.close()
         self._query.close()
 
     @property
@@ -93,17 +85,14 @@ class RemoteTable(Closing, Generic[K, V]):
         """Return the committed row of a key. Raises like `Query.get`."""
         return self._query.get(key).value
 
-    def answer(self, key: K) -> RemoteAnswer[V]:
+    def answer(self, key: K) -> Answer[V]:
         """Return the committed row of a key with its freshness. Raises like `Query.get`."""
         found = self._query.get(key)
         stale = found.age_seconds > _STALE_SECONDS
-        return RemoteAnswer(found.value, found.partition, found.offset, found.age_seconds, stale)
+        return Answer(found.value, found.partition, found.offset, found.age_seconds, stale)
 
     def iterate(
-        self,
-        prefix: K | None = None,
-        after: K | None = None,
-        on_unreadable: Callable[[UnreadableRow], object] | None = None,
+        self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None
     ) -> Iterator[tuple[K, V]]:
         """Iterate over the rows of all processes in the order of encoded keys. See `Query.iterate`."""
         if self._reason:
@@ -114,7 +103,7 @@ class RemoteTable(Closing, Generic[K, V]):
         """Return the age that no row of a partition exceeds."""
         limits = self._query.limits
         age = max(limits.max_age, limits.stale_ok or 0.0)
-        return dict.fromkeys(range(self._query.partitions), RemotePosition(age))
+        return dict.fromkeys(range(self._query.topic.partitions), RemotePosition(age))
 
     def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> RowList[K, V]:
         """Return the windows of a key that overlap a range of time. See `Query.windows`."""
@@ -124,12 +113,17 @@ class RemoteTable(Closing, Generic[K, V]):
         """Return when the rows show the effect of an event. Raises like `Query.wait_for`."""
         await asyncio.to_thread(self._query.wait_for, ack, timeout)
 
-    def watch(self, key: K | None = None, prefix: K | None = None, **_: object) -> NoReturn:
-        """Refuse: processes answer for their rows and do not report changes. Raises `NotImplementedError`."""
-        raise NotImplementedError(
-            f"changes of {self.table.name!r} cannot be followed where its rows are asked of other processes: ask a service that "
-            "has a copy of the table"
-        )
+    def watch(
+        self, key: K | None = None, prefix: K | None = None, *, on_unreadable: OnUnreadable | None = None
+    ) -> Watch[K, V]:
+        """Watch the changes from now on, as `View.watch` does: to miss nothing, begin to watch, then read the rows.
+
+        They come from the table's topic, which is followed from the first watch on. The first call waits for that.
+
+        Raises:
+            NotReady: The topic is not followed within the time limit of calls, as when the permission to READ it is missing.
+        """
+        return self._changes.watch(key, prefix, on_unreadable, self._query.limits.deadline)
 
     def _look(self) -> None:
         try:

@@ -1,9 +1,10 @@
 """Sources of the answers of a process: its processors, and the copies that they keep for others."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal, Protocol, cast, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from streamtable import Bytes, PartitionNotAssigned, Processor, Table
 from streamtable.base.clock import Clock, SystemClock
@@ -24,8 +25,7 @@ class Replicas(Protocol):
         """Return the replica of a partition whose task does not run here; None: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRows:
+class FoundRows(NamedTuple):
     """The encoded rows of some keys of a partition.
 
     Attributes:
@@ -121,14 +121,8 @@ class ProcessorSource:
         try:
             found = [self._processor.get(asked, key, partition=partition) for key in keys]
         except (PartitionNotAssigned, NotReady) as error:
-            copy = self._copy(table, partition, stale_ok)
-            if copy is None or stale_ok is None:
-                raise
-            try:
-                with reading(copy, stale_ok, self._clock, indexed=table in self._indexed) as copied:
-                    values = copied.rows.get_many(keys)
-            except NotReady as refusal:
-                raise refusal from error
+            with self._copied(table, partition, stale_ok, error) as copied:
+                values = copied.rows.get_many(keys)
             return FoundRows(values, copied.offset, copied.age_seconds, "standby")
         offset = min((each.offset for each in found), default=0)
         age = max((each.age_seconds for each in found), default=0.0)
@@ -144,14 +138,8 @@ class ProcessorSource:
             rows = self._processor.range(asked, start, end, partition=partition)
             return Page.of(rows, known.offset, known.age_seconds, "task")
         except (PartitionNotAssigned, NotReady) as error:
-            copy = self._copy(table, partition, stale_ok)
-            if copy is None or stale_ok is None:
-                raise
-            try:
-                with reading(copy, stale_ok, self._clock, indexed=table in self._indexed) as copied:
-                    return page_of(copied, start, end, "standby")
-            except NotReady as refusal:
-                raise refusal from error
+            with self._copied(table, partition, stale_ok, error) as copied:
+                return page_of(copied, start, end, "standby")
 
     def _table(self, name: str) -> Table[bytes, bytes]:
         """Return the table with bytes: the caller has the codecs, and a row that cannot be decoded is the caller's error."""
@@ -161,8 +149,19 @@ class ProcessorSource:
             )
         return self._tables[name]
 
-    def _copy(self, table: str, partition: int, stale_ok: float | None) -> PartitionReplica | None:
-        return None if stale_ok is None else cast("Replicas", self._processor).replica(table, partition)
+    @contextmanager
+    def _copied(
+        self, table: str, partition: int, stale_ok: float | None, refusal: Exception
+    ) -> Iterator[ReplicaRows]:
+        """Return the rows of the standby copy, as `reading` does. Raises the refusal of the task if there is no such copy."""
+        copy = None if stale_ok is None else cast("Replicas", self._processor).replica(table, partition)
+        if copy is None or stale_ok is None:
+            raise refusal
+        try:
+            with reading(copy, stale_ok, self._clock, indexed=table in self._indexed) as copied:
+                yield copied
+        except NotReady as error:
+            raise error from refusal
 
 
 def page_of(copied: ReplicaRows, start: bytes | None, end: bytes | None, kind: Kind) -> Page:

@@ -67,10 +67,7 @@ class CallRefused(Exception):
 def invalid(field: str, text: str) -> CallRefused:
     """Return INVALID_ARGUMENT for one field of the request."""
     return CallRefused(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        f"{field}: {text}",
-        reason="INVALID_FIELD",
-        fields=[(field, text)],
+        grpc.StatusCode.INVALID_ARGUMENT, f"{field}: {text}", reason="INVALID_FIELD", fields=[(field, text)]
     )
 
 
@@ -80,7 +77,7 @@ def refusal(error: Exception) -> CallRefused:
     match error:
         case CallRefused():
             return error
-        case NotImplementedError():  # by a generated servicer, or by a table whose changes cannot be followed
+        case NotImplementedError():  # by a generated servicer
             return CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
         case UnreadableRow():
             return CallRefused(

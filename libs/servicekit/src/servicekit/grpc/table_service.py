@@ -1,6 +1,6 @@
 """A gRPC service over a table, made from the descriptor of its .proto file: Get, MultiGet, Scan, Watch, and windows."""
 
-from asyncio import Future
+import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -209,7 +209,9 @@ class GrpcTableService(Generic[V]):
         with (
             self._streams.admit_in_loop() as over,
             nullcontext(_nothing) if prefix is None else self._place(context, over) as active,
-            self._table.watch(key=key, prefix=prefix, on_unreadable=leave_out) as watch,
+            await _opened(
+                partial(self._table.watch, key=key, prefix=prefix, on_unreadable=leave_out)
+            ) as watch,
         ):
             age_seconds(self._table)  # not before the copy is complete
             # Sent before the first change: from now on the caller misses no change.
@@ -226,7 +228,7 @@ class GrpcTableService(Generic[V]):
         raise over.result() or self._streams.ended()
 
     def _place(
-        self, context: Any, over: Future[RetryLater | None]
+        self, context: Any, over: asyncio.Future[RetryLater | None]
     ) -> AbstractContextManager[Callable[[], None]]:
         """Take a place among the watches of many keys; when it is taken away, `over` is completed with the reason."""
 
@@ -281,7 +283,17 @@ def _nothing() -> None:
     pass
 
 
-async def _next(watch: TableWatch[V], over: Future[Any]) -> KeyedRow[str, V] | None:
+async def _opened(watch: Callable[[], AbstractContextManager[V]]) -> AbstractContextManager[V]:
+    """Open a watch in a thread, as it may wait for Kafka. One that is opened for a cancelled call is closed."""
+    opening = asyncio.ensure_future(asyncio.to_thread(watch))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(lambda done: done.exception() or done.result().__exit__(None, None, None))
+        raise
+
+
+async def _next(watch: TableWatch[V], over: asyncio.Future[Any]) -> KeyedRow[str, V] | None:
     if over.done():
         return None  # checked first: if changes never pause, nothing else would end the watch
     try:

@@ -253,10 +253,7 @@ def _admit(edge: HttpEdge) -> Admit:
             raise Problem(HTTPStatus.FORBIDDEN, str(error), headers=headers) from None
         except TooOften as error:
             raise Problem(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                str(error),
-                retry_after=error.retry_after,
-                headers=error.headers,
+                HTTPStatus.TOO_MANY_REQUESTS, str(error), retry_after=error.retry_after, headers=error.headers
             ) from None
         remember_caller(scope, admitted.caller.name if admitted.caller else None)
         scope[STILL_VALID] = admitted.still_valid if admitted.caller else None

@@ -256,7 +256,7 @@ def _problem_of(error: Exception, scope: Scope) -> Problem:
             return error
         case RetryLater():
             return unavailable()
-        case NotImplementedError():  # by a table whose changes cannot be followed
+        case NotImplementedError():  # by a ranking where there is no copy of the table
             return Problem(HTTPStatus.NOT_IMPLEMENTED, str(error))
         case UnreadableRow():
             place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from servicekit.http.server_events import ServerEvent, Source
 from servicekit.tables.protocol import KeyedRow, PlacedRow, TableWatch, UserTable, age_seconds
@@ -61,6 +61,18 @@ class _LeftOut(Exception):
     """A row that cannot be decoded was found while a change was awaited."""
 
 
+class _Watched(NamedTuple):
+    """A watch of a table; `held`: the row that was sent first has the changes up to this offset."""
+
+    table: TableEvents[Any]
+    watch: TableWatch[Any]
+    held: int
+
+    def event(self, change: KeyedRow[str, Any] | None) -> list[ServerEvent]:
+        """Return the event of a change, if there is one that was not sent yet."""
+        return [] if change is None or change.offset <= self.held else [self.table.changed(change)]
+
+
 class ChangeSource:
     """A context whose source yields a user's rows and their changes, or the changes of all users with a prefix.
 
@@ -76,7 +88,7 @@ class ChangeSource:
         self._prefix = prefix
         self._stack = ExitStack()
         self._first: deque[ServerEvent] = deque()
-        self._watches: deque[tuple[TableEvents[Any], TableWatch[Any]]] = deque()
+        self._watches: deque[_Watched] = deque()
         self._ended = False
         self._awaiting = False
 
@@ -87,14 +99,17 @@ class ChangeSource:
                 watch = stack.enter_context(
                     table.rows.watch(key=self._key, prefix=self._prefix, on_unreadable=left_out)
                 )
-                self._watches.append((table, watch))
                 age_seconds(table.rows)  # not before the copy is complete
+                held = -1
                 if self._key is not None:
-                    # Read after the watch was opened: a change in between is sent twice rather than missed.
+                    # Read after the watch was opened, so that no change is missed in between.
                     try:
-                        self._first.append(table.event(self._key, table.rows.answer(self._key)))
+                        row = table.rows.answer(self._key)
+                        self._first.append(table.event(self._key, row))
+                        held = row.offset
                     except UnreadableRow as error:
                         self._left_out(table, error)
+                self._watches.append(_Watched(table, watch, held))
             self._stack = stack.pop_all()
         return self._next
 
@@ -119,23 +134,21 @@ class ChangeSource:
 
     async def _one(self) -> None:
         """Await a change of the only table."""
-        table, watch = self._watches[0]
-        change = await watch.next_async()
-        if change is not None:
-            self._first.append(table.changed(change))
+        watched = self._watches[0]
+        self._first += watched.event(await watched.watch.next_async())
 
     async def _any(self) -> None:
         """Await changes of any of several tables."""
-        changes = [asyncio.ensure_future(watch.next_async()) for _, watch in self._watches]
+        changes = [asyncio.ensure_future(each.watch.next_async()) for each in self._watches]
         try:
             await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in changes:
                 each.cancel()  # which loses no change
             found = await asyncio.gather(*changes, return_exceptions=True)
-            for (table, _), change in zip(self._watches, found, strict=True):
-                if change is not None and not isinstance(change, BaseException):
-                    self._first.append(table.changed(change))
+            for watched, change in zip(self._watches, found, strict=True):
+                if not isinstance(change, BaseException):
+                    self._first += watched.event(change)
         for change in found:
             if isinstance(change, Exception):
                 raise change
@@ -147,16 +160,13 @@ class ChangeSource:
         if self._ended:
             raise StopAsyncIteration
         for _ in range(len(self._watches)):
-            table, watch = self._watches[0]
+            watched = self._watches[0]
             self._watches.rotate(-1)  # so that a table that changes all the time does not starve another
-            ended = watch.ended  # a pending change, or that changes were missed, is still reported
+            ended = watched.watch.ended  # a pending change, or that changes were missed, is still reported
             try:
-                change = watch.next(0)
+                self._first += watched.event(watched.watch.next(0))
             except StreamtableError:
                 self._miss()
-                change = None
-            if change is not None:
-                self._first.append(table.changed(change))
             if self._first:  # with the number of changes left out before it
                 return self._first.popleft()
             if ended:

@@ -40,9 +40,6 @@ Prefix = Annotated[
     AfterValidator(user_id_prefix),
     Field(
         description="only users whose id has this prefix",
-        json_schema_extra={
-            "maxLength": USER_ID_CHARACTERS_MAX,
-            "pattern": f"^[^{_NOT_IN_USER_IDS}]*$",
-        },
+        json_schema_extra={"maxLength": USER_ID_CHARACTERS_MAX, "pattern": f"^[^{_NOT_IN_USER_IDS}]*$"},
     ),
 ]

@@ -117,7 +117,7 @@ class TableService(Generic[S, V]):
         over: Opens what answers for tables in place of local copies, by the name that the option `--over` of `view` and `query`
             has for it; called as `serving.viewing`, with the queried and the windowed tables. It returns objects with the methods
             of `servicekit.tables.protocol.UserTable`, `wait_for_async`, and `windows` for windowed tables. Such a service has no
-            rankings; what does not follow changes raises `NotImplementedError` from `watch`.
+            rankings.
         answering: Opens what answers such services beside the processors of a process, before they run; see `serve_groups`.
     """
 

@@ -93,11 +93,7 @@ class UserTable(Readable, Protocol[V_co]):
         """Iterate over users in the order of their ids' UTF-8 bytes."""
 
     def watch(
-        self,
-        key: str | None = None,
-        prefix: str | None = None,
-        *,
-        on_unreadable: OnUnreadable | None = None,
+        self, key: str | None = None, prefix: str | None = None, *, on_unreadable: OnUnreadable | None = None
     ) -> AbstractContextManager[TableWatch[V_co]]:
         """Watch changes from now on, even while the copy is still loading."""
 

@@ -5,9 +5,8 @@ may read. Each read then checks that the task is still assigned: rows that were 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from streamtable.base.clock import Clock
 from streamtable.base.decoding import decoded
@@ -26,8 +25,7 @@ V = TypeVar("V")
 _ROWS_AT_ONCE = 256  # then the store is let go of, so that a slow reader does not hold up a rebalance
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(NamedTuple):
     """The freshness of the rows of a partition whose task runs in a process.
 
     Attributes:
@@ -40,8 +38,7 @@ class Freshness:
     age_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class LocalAnswer(Generic[V]):
+class LocalAnswer(NamedTuple, Generic[V]):
     """A committed row of a partition whose task runs in this process, with its freshness.
 
     Attributes:
@@ -70,9 +67,10 @@ class LocalQueries:
     def __init__(
         self, group: Group[Any, Any], topics: Mapping[str, TopicInfo], assignment: Assignment, clock: Clock
     ) -> None:
-        self._group = group
+        self._group, self._tables = group, frozenset(group.tables)
+        self._custom = any(edge.custom is not None for edge in group.inputs)
         self._topics = topics
-        self._assignment = assignment
+        self.assignment = assignment
         self._clock = clock
         self._names = {group.named_topic(name): name for name in group.named_tables}
         self._indexed = {group.named_topic(state.name) for state in group.all_states if state.due is not None}
@@ -95,7 +93,7 @@ class LocalQueries:
         self, table: Table[K, V], start: K | None = None, end: K | None = None, partition: int | None = None
     ) -> Iterator[tuple[K, V]]:
         """Return the rows in a range of keys. As `Processor.range`."""
-        numbers = sorted(self._assignment.tasks) if partition is None else [partition]
+        numbers = sorted(self.assignment.tasks) if partition is None else [partition]
         tasks = [self._task(table, number) for number in numbers]
         spans = spans_of(table.key, start, end, table.name)
         return (row for task in tasks for span in spans for row in self._scan(table, task, *span))
@@ -103,7 +101,7 @@ class LocalQueries:
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
         """Return the freshness of the rows, by partition. As `Processor.freshness`."""
         self._check_kept(table)
-        return {number: self._freshness(table, task) for number, task in list(self._assignment.tasks.items())}
+        return {number: self._freshness(table, task) for number, task in list(self.assignment.tasks.items())}
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -131,7 +129,7 @@ class LocalQueries:
 
     def _task(self, table: Table[Any, Any], partition: int) -> BaseTask:
         self._check_kept(table)
-        task = self._assignment.tasks.get(partition)
+        task = self.assignment.tasks.get(partition)
         if task is None:
             raise self._refusal(table, partition)
         if task.failure is not None:
@@ -141,30 +139,30 @@ class LocalQueries:
         return task
 
     def _check_assigned(self, table: Table[Any, Any], task: BaseTask) -> None:
-        if self._assignment.tasks.get(task.partition) is not task:
+        if self.assignment.tasks.get(task.partition) is not task:
             raise self._refusal(table, task.partition)
 
     def _refusal(self, table: Table[Any, Any], partition: int) -> NotReady | PartitionNotAssigned:
-        if (left := self._assignment.recovering.get(partition)) is not None:
+        if (left := self.assignment.recovering.get(partition)) is not None:
             return NotReady(
                 f"partition {partition} of {table.name!r} is being restored here: {left} changelog offsets are left"
             )
-        return PartitionNotAssigned(self._group.name, table.name, partition, tuple(self._assignment.tasks))
+        return PartitionNotAssigned(self._group.name, table.name, partition, tuple(self.assignment.tasks))
 
     def _moved(
         self, table: Table[Any, Any], partition: int, task: BaseTask, error: RetryLater | StoreCorrupted
     ) -> Exception:
         """Return the error for a store that could not be read: its partition has moved, or the error of the store."""
-        if self._assignment.tasks.get(partition) is not task:
+        if self.assignment.tasks.get(partition) is not task:
             return self._refusal(table, partition)
         return NotReady(f"partition {partition} of {table.name!r} cannot be read here: {error.message}")
 
     def _check_kept(self, table: Table[Any, Any]) -> None:
-        if any(edge.custom is not None for edge in self._group.inputs):
+        if self._custom:
             raise GraphError(
                 f"group {self._group.name!r} keeps its rows by tasks of its own kind: ask a view of {table.name!r}"
             )
-        if table.name not in self._group.tables:
+        if table.name not in self._tables:
             tables = ", ".join(self._group.tables) or "none"
             raise GraphError(
                 f"group {self._group.name!r} does not keep the table {table.name!r}: its tables are {tables}"

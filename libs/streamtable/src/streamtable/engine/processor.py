@@ -113,6 +113,7 @@ class GroupProcessor:
         self._answering_since: float | None = None  # without a gap; None: it does not answer
         self._stalls = StallDetector(settings.stall_timeout, clock)
         self.member: Member | None = None
+        self._queries: LocalQueries | None = None
         self._lookups = lookups
         self.lookups: Mapping[str, FollowedTable] = {}
 
@@ -297,7 +298,9 @@ class GroupProcessor:
             raise NotReady(
                 f"the processor of group {self.group.name!r} has not joined its group, or has left it"
             )
-        return LocalQueries(self.group, self.topics, member.assignment, self._clock)
+        if (made := self._queries) is None or made.assignment is not member.assignment:
+            made = self._queries = LocalQueries(self.group, self.topics, member.assignment, self._clock)
+        return made
 
     def _warm_up(self) -> None:
         """Load the modules that the codecs of the inputs need later, while the group is joined."""

@@ -61,19 +61,11 @@ class KafkaProducer:
             else:
                 done(_failure(error, topic, self._log))
 
+        own = sendable(headers, topic) if headers else None
         deadline = time.monotonic() + self._delivery_timeout
         while True:
             try:
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    -1,
-                    report,
-                    None,
-                    timestamp_ms,
-                    sendable(headers, topic) if headers else None,
-                )
+                self._producer.produce(topic, value, key, -1, report, None, timestamp_ms, own)
             except BufferError:
                 if time.monotonic() > deadline or self._stopping:
                     raise QueueFull(

@@ -128,19 +128,10 @@ class KafkaTransactionalProducer:
         report = self._report_tracked if tracked else None if self._transactional else self._report
         if refused is not None and not tracked:
             report = partial(self._report_refused, refused)
-        deadline = 0.0
+        own, deadline = sendable(headers, topic) if headers else None, 0.0
         while True:
             try:
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    report,
-                    None,
-                    timestamp_ms,
-                    sendable(headers, topic) if headers else None,
-                )
+                self._producer.produce(topic, value, key, partition, report, None, timestamp_ms, own)
             except BufferError:
                 deadline = deadline or time.monotonic() + self._transaction_seconds
                 self._serve(self._producer.poll, 0.05)

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from threading import Lock
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -61,9 +61,6 @@ class RowIterator(Iterator[tuple[K, V]]):
             else:
                 yield row
 
-    def __iter__(self) -> Self:
-        return self
-
     def __next__(self) -> tuple[K, V]:
         return next(self._rows)
 
@@ -82,6 +79,7 @@ class RowReader(Generic[K, V]):
         view: The name of the view, on the metric and in the log.
 
     Attributes:
+        table: The table.
         unreadable: The number of times that a row could not be decoded; the same row counts each time that it is read.
     """
 
@@ -89,7 +87,7 @@ class RowReader(Generic[K, V]):
         self, table: Table[K, V], partition: Callable[[bytes], int], metrics: Metrics, view: str
     ) -> None:
         self.unreadable = 0
-        self._table = table
+        self.table = table
         self._partition = partition
         self._metrics = metrics
         self._view = view
@@ -103,7 +101,7 @@ class RowReader(Generic[K, V]):
     def key(self, key: bytes, data: bytes | None, position: int | None = None) -> K:
         """Return the key of a row. Raises `UnreadableRow`, which is counted."""
         try:
-            return self._table.key.decode(key)
+            return self.table.key.decode(key)
         except DeserializationError as error:
             raise self._found(key, data, position, error) from error
 
@@ -116,7 +114,7 @@ class RowReader(Generic[K, V]):
             position: An offset that the row's record lies before, if one is known.
         """
         try:
-            return self._table.value.decode(data)
+            return self.table.value.decode(data)
         except DeserializationError as error:
             raise self._found(key, data, position, error) from error
 
@@ -125,9 +123,9 @@ class RowReader(Generic[K, V]):
     ) -> UnreadableRow:
         partition = self._partition(key)
         error = UnreadableRow(
-            cause.message, key=key, topic=self._table.name, partition=partition, position=position
+            cause.message, key=key, topic=self.table.name, partition=partition, position=position
         )
-        self._metrics.view_unreadable.labels(self._view, self._table.name, str(partition)).inc()
+        self._metrics.view_unreadable.labels(self._view, self.table.name, str(partition)).inc()
         with self._lock:
             self.unreadable += 1
             first = key not in self._logged
@@ -136,7 +134,7 @@ class RowReader(Generic[K, V]):
                 self._logged.popitem(last=False)
         if first:
             log.warning(
-                "unreadable row skipped", view=self._view, table=self._table.name, partition=partition,
+                "unreadable row skipped", view=self._view, table=self.table.name, partition=partition,
                 key=repr(key[:100]), bytes=len(data or b""), reason=cause.message,
             )  # fmt: skip
         return error

@@ -6,11 +6,10 @@ that comes back with the offset where it was misses nothing, as long as Kafka ha
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import structlog
@@ -19,7 +18,7 @@ from streamtable.base.closing import Closing
 from streamtable.base.message import prefix_header, with_prefixes
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.partitioner import partition_for
-from streamtable.base.ports import ClusterClient, Log, TopicInfo, WindowedKeys
+from streamtable.base.ports import ClusterClient, Log, WindowedKeys
 from streamtable.base.topics import Stream
 from streamtable.base.types import BadToken, RecordBatch, TopicPartition
 from streamtable.errors import (
@@ -29,9 +28,8 @@ from streamtable.errors import (
     NotReady,
     RetryLater,
     StreamtableError,
-    TopicMismatch,
-    TopicMissing,
 )
+from streamtable.views.topic_follower import TopicFollower
 from streamtable.views.watch import LoopWake, Wake, wake_all
 
 K = TypeVar("K")
@@ -45,7 +43,6 @@ _BEFORE: Final = 2_000  # offsets of each partition that are read again at the s
 _POLL_RECORDS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _RETRY_SECONDS: Final = 0.5
-_CHECK_SECONDS: Final = 30.0  # how often the topic itself is looked at
 _POLLS: Final = 25  # of one reader of old records, before it makes room for others
 _FOUND_BYTES: Final = 1 << 20  # of old records that are read for one reader at a time
 _READERS: Final = 4  # of old records, at a time
@@ -383,44 +380,16 @@ class Tail(Closing, Generic[K, V]):
 
     def _follow(self) -> None:
         """Read from shortly before the end on, until stopped."""
-        topic = self.stream.name
-        info = self._cluster().topics([topic]).get(topic)
-        if info is None:
-            raise TopicMissing(f"there is no topic {topic!r}", topic=topic)
-        before = len(self._parts)
-        if before not in {0, info.partitions}:
-            raise TopicMismatch(
-                f"topic {topic!r} had {before} partitions and has {info.partitions} now: start this process again",
-                topic=topic,
-            )
-        places = [TopicPartition(topic, number) for number in range(info.partitions)]
-        ends, marks = self._cluster().stable_ends(places), self._cluster().watermarks(places)
-        starts = {place: max(marks[place].low, ends[place] - self._before) for place in places}
-        with closing(self._log.table_reader(self._name)) as reader:
-            reader.assign(starts)
-            with self._lock:
-                self._parts = [_KeptPartition(starts[place]) for place in places]
-                self._ends = [ends[place] for place in places]
-                # Together with the above: what a reader has seen must not be compared with a new position.
-                wakes = self._all_waiting()
-            wake_all(wakes)
-            checked_at = time.monotonic()
-            while not self._stop.is_set():
-                batches = reader.poll(_POLL_RECORDS, _POLL_SECONDS)
-                self._add(batches, [reader.position(place) for place in places])
-                if time.monotonic() - checked_at >= _CHECK_SECONDS:
-                    self._refuse_recreated(info)
-                    checked_at = time.monotonic()
-
-    def _refuse_recreated(self, info: TopicInfo) -> None:
-        """Raise `InputLost` if the topic is another one by now.
-
-        Kafka's client need not notice: it continues at its offset in the new topic, or, while that one's leader epochs are
-        lower than those it knows, it reads nothing.
-        """
-        with suppress(RetryLater):  # it is asked again
-            if self._cluster().topic_ids([info.name]).get(info.name, info.topic_id) != info.topic_id:
-                raise InputLost("the topic was deleted and created again", topic=info.name)
+        follower = TopicFollower(self._log, self._cluster(), self.stream.name, self._before, len(self._parts))
+        with self._lock:
+            self._parts = [_KeptPartition(start) for start in follower.starts]
+            self._ends = follower.ends
+            # Together with the above: what a reader has seen must not be compared with a new position.
+            wakes = self._all_waiting()
+        wake_all(wakes)
+        with closing(follower.batches(self._name, self._stop)) as read:
+            for batches, positions in read:
+                self._add(batches, positions)
 
     def _add(self, batches: Iterable[RecordBatch], positions: Sequence[int]) -> None:
         woken: set[Following[K, V]] = set()

@@ -459,18 +459,7 @@ class View(Closing, Generic[K, V]):
             The watch: iterate over it with `for` or `async for`. It ends when the view is closed or stopped by an error.
         """
         self._replicas.here.check()
-        encode = self.table.key.encode
-        watch: Watch[K, V] = Watch(
-            self.table,
-            None if key is None else encode(key),
-            b"" if prefix is None else prefix_span(self.table.key, prefix, self.table.name)[0],
-            capacity,
-            capacity_bytes,
-            self._watches.discard,
-            self._reader,
-            on_unreadable,
-        )
-        self._watches.add(watch)
+        watch = self._watches.open(self._reader, key, prefix, on_unreadable, capacity, capacity_bytes)
         if self._replicas.ended:
             watch.close()
         return watch

@@ -4,12 +4,13 @@ import asyncio
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, TypeVar
 
 from streamtable.base.closing import Closing
+from streamtable.base.keys import prefix_span
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.topics import Table
 from streamtable.errors import ChangesMissed, UnreadableRow
@@ -48,7 +49,7 @@ class Change(Generic[K, V]):
     offset: int
 
 
-class Watch(Closing, Generic[K, V]):
+class Watch(Closing, Iterator[Change[K, V]], AsyncIterator[Change[K, V]], Generic[K, V]):
     """The endless changes of a view's rows; a context manager. Made by `View.watch`.
 
         for change in view.watch("alice"):  # a thread of its own
@@ -140,17 +141,11 @@ class Watch(Closing, Generic[K, V]):
             if (wake := self._waiting_reader()) is not None:
                 wake()
 
-    def __iter__(self) -> Self:
-        return self
-
     def __next__(self) -> Change[K, V]:
         change = self.next()
         if change is None:
             raise StopIteration
         return change
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Change[K, V]:
         change = await self.next_async()
@@ -223,13 +218,13 @@ class Watch(Closing, Generic[K, V]):
             return None
         return self._waiting_reader()
 
-    def reloaded(self, partition: int, reason: str) -> None:
+    def reloaded(self, partition: int | None, reason: str) -> None:
         """End the watch; called by the view, as changes are not delivered while a replica is loaded again."""
         if not self._ended:
             self._miss(
                 CopyReloaded(
-                    f"the local copy was discarded and is loaded again ({reason}), and the watch was ended: watch "
-                    "again, then read the rows"
+                    f"changes of {self._table.name!r} were missed ({reason}), and the watch was ended: watch again, "
+                    "then read the rows"
                 ).at(self._table.name, partition)
             )
 
@@ -255,6 +250,25 @@ class Watches(Generic[K, V]):
         self._by_key: dict[bytes, set[Watch[K, V]]] = {}
         self._by_prefix: dict[bytes, set[Watch[K, V]]] = {}
 
+    def open(
+        self,
+        reader: RowReader[K, V],
+        key: K | None,
+        prefix: K | None,
+        on_unreadable: OnUnreadable | None = None,
+        capacity: int = 10_000,
+        capacity_bytes: int = CAPACITY_BYTES,
+    ) -> Watch[K, V]:
+        """Return a watch that gets changes from now on. The arguments are as of `View.watch`."""
+        table, encode = reader.table, reader.table.key.encode
+        watched = (
+            None if key is None else encode(key),
+            b"" if prefix is None else prefix_span(table.key, prefix, table.name)[0],
+        )
+        watch = Watch(table, *watched, capacity, capacity_bytes, self.discard, reader, on_unreadable)
+        self.add(watch)
+        return watch
+
     def add(self, watch: Watch[K, V]) -> None:
         """Deliver changes to this watch from now on."""
         key, prefix = watch.watched
@@ -272,6 +286,10 @@ class Watches(Generic[K, V]):
                 watches.discard(watch)
                 if not watches:
                     del index[watched]
+
+    def watched(self, key: bytes) -> bool:
+        """Return whether some watch may get the changes of a key."""
+        return bool(self._by_prefix) or key in self._by_key
 
     def changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         """Deliver the changed rows to the watches of them."""
@@ -305,7 +323,7 @@ class Watches(Generic[K, V]):
         for watch in self._all():
             watch.close()
 
-    def reloaded(self, partition: int, reason: str) -> None:
+    def reloaded(self, partition: int | None, reason: str) -> None:
         """End all watches with `CopyReloaded`."""
         for watch in self._all():
             watch.reloaded(partition, reason)
