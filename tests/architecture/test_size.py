@@ -19,7 +19,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_455,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 3_760,  # aim 3,200
-    "libs/streamtable_query": 1_476,
+    "libs/streamtable_query": 1_480,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_349,  # aim 3,000
     "libs/servicekit": 5_995,  # aim 6,000
