@@ -21,6 +21,7 @@ from streamtable.tables.standby import Standby
 from streamtable_query.copies import reading
 from streamtable_query.shares import share_of
 from streamtable_query.sources import FoundRows, Page, page_of
+from streamtable_supervisor.system import trim_heap
 
 _STEP_SECONDS: Final = 0.05
 _PAUSE_SECONDS: Final = 1.0
@@ -173,12 +174,15 @@ class Shard(Closing):
         self._standby = standby
         try:
             consumer.subscribe([topic.name], _Members())
-            cleaned_at = self._clock.monotonic()
+            cleaned_at, loading = self._clock.monotonic(), True
             while not self._stopping.is_set():
                 consumer.poll(1, 0 if not reader.idle else _STEP_SECONDS)  # its partitions stay paused
                 standby.step(loading=False)
                 if not reader.idle:
                     reader.step(_STEP_SECONDS)
+                before, loading = loading, bool(self.not_ready)
+                if before and not loading:
+                    trim_heap()  # the records that a load has read leave several times the size of the rows free
                 if self._clock.monotonic() - cleaned_at > _CLEAN_SECONDS:
                     cleaned_at = self._clock.monotonic()
                     remove_old_state(self._stores, self._kept, _CLEAN_SECONDS, self._clock.now())
