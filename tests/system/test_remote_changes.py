@@ -107,9 +107,10 @@ def test_an_answer_after_a_watch_was_opened_holds_all_that_the_watch_does_not_br
         with counts.watch("alice") as alice:
             assert counts.answer("alice").value == 1
             bench.send(group.table.name, ("bob", Long().encode(5)))  # which no processor knows of
-            with counts.watch("bob"):
-                counts._query.limits = counts._query.limits._replace(deadline=1)
-                until(lambda: counts._changes._ends[0] > counts._query.topic.held(0), "the record was seen")
+            place = TopicPartition(group.table.name, 0)
+            end = bench.cluster.stable_ends([place])[place]
+            until(lambda: counts._changes._ends[0] >= end, "the record was seen")
+            counts._query.limits = counts._query.limits._replace(deadline=1)
             with counts.watch("bob"), pytest.raises(NotReady, match="not yet at"):
                 counts.answer("alice")
             assert alice.next(0) is None
