@@ -19,7 +19,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_457,
     "libs/streamtable_supervisor": 538,  # aim 500
     "libs/streamtable_cli": 3_753,  # aim 3,200
-    "libs/streamtable_query": 1_474,
+    "libs/streamtable_query": 1_485,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_317,  # aim 3,000
     "libs/servicekit": 5_981,  # aim 6,000

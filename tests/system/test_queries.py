@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -424,6 +425,29 @@ def test_a_remote_table_answers_as_a_view_does_and_shows_the_writes_that_were_wa
             assert found == [("user-11", 3), *((f"user-{n}", EXPECTED[f"user-{n}"]) for n in range(12, 20))]
             assert max(each.age_seconds for each in counts.position().values()) >= 0
         assert counts.ready, "it still answers for all others when a partition has no process"
+
+
+def test_a_remote_table_that_the_processes_refuse_is_not_ready_and_says_why(bench: Bench) -> None:
+    group = bench.counting()
+
+    class Refusing(grpc.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
+        def intercept_service(self, continuation: Any, details: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(
+                lambda _, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, "no such key")
+            )
+
+    server = grpc.server(ThreadPoolExecutor(1), interceptors=[Refusing()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with (
+            Running(bench.processor(group, log=advertise(bench.kafka, f"127.0.0.1:{port}"), state="a")),
+            RemoteTable(Query(bench.kafka, group, group.table, timeout=PATIENT)) as counts,
+            pytest.raises(ConfigurationError, match="UNAUTHENTICATED: no such key"),
+        ):
+            until(lambda: counts.ready, "it is refused")
+    finally:
+        server.stop(None).wait()
 
 
 def test_a_remote_table_skips_rows_that_cannot_be_decoded_and_names_them(bench: Bench) -> None:

@@ -100,6 +100,15 @@ class TableQueries(Closing, Generic[K, V]):
     def check(self) -> None:
         """Raise the error that has stopped this process's own part, if one has."""
 
+    def check_access(self, timeout: float) -> None:
+        """Ask for no rows.
+
+        Raises:
+            ConfigurationError: The process that is asked refuses all calls, as without a key that it knows.
+            NotReady: No process answers within `timeout` seconds.
+        """
+        self._found(self._asking(timeout, None, None), 0, [], 0)
+
     # ---- questions -------------------------------------------------------------------------------------------------
 
     def get(

@@ -10,7 +10,7 @@ import structlog
 
 from streamtable import Ack, Table
 from streamtable.base.closing import Closing
-from streamtable.errors import NotReady, StreamtableError
+from streamtable.errors import NotReady, RetryLater, StreamtableError
 from streamtable.views.rows import OnUnreadable, RowList
 from streamtable.views.view import Answer
 from streamtable.views.watch import Watch
@@ -23,6 +23,7 @@ V = TypeVar("V")
 
 _STALE_SECONDS: Final = 5.0  # as a view's
 _PAUSE_SECONDS: Final = 0.5
+_ACCESS_SECONDS: Final = 1.0
 log = structlog.get_logger()
 
 
@@ -39,7 +40,7 @@ class RemoteTable(Closing, Generic[K, V]):
         with RemoteTable(Query(kafka, ORDERS, ORDERS.table)) as orders:
             orders.answer("alice")
 
-    It is ready once each partition has had a process to ask, and a member of a shared view has had its share. From then on each call
+    It is ready once each partition has had a process to ask, one of them has accepted a call, and a member of a shared view has had its share. From then on each call
     says by itself what it cannot answer: a service that left its load balancer whenever one partition moves would answer for none of the others.
 
     Args:
@@ -70,7 +71,7 @@ class RemoteTable(Closing, Generic[K, V]):
 
     @property
     def ready(self) -> bool:
-        """Whether each partition has had a process to ask. Raises the error that permits no answer, such as a missing permission."""
+        """Whether each partition has had a process to ask. Raises the error that permits no answer, such as a missing permission or key."""
         self._query.check()
         if self._failure is not None:
             raise self._failure
@@ -125,9 +126,19 @@ class RemoteTable(Closing, Generic[K, V]):
         """
         return self._changes.watch(key, prefix, on_unreadable, self._query.limits.deadline)
 
+    def _missing(self) -> str:
+        """Return the reason why it is not ready; empty if it is. Raises the error that permits no answer."""
+        if reason := self._query.not_ready:
+            return reason
+        try:
+            self._query.check_access(_ACCESS_SECONDS)
+        except RetryLater as error:
+            return error.message
+        return ""
+
     def _look(self) -> None:
         try:
-            while (reason := self._query.not_ready) and not self._stopping.wait(_PAUSE_SECONDS):
+            while (reason := self._missing()) and not self._stopping.wait(_PAUSE_SECONDS):
                 if reason != self._reason:
                     log.info("processors awaited", table=self.table.name, reason=reason)
                 self._reason = reason
