@@ -256,7 +256,8 @@ def start(
     roles: dict[str, dict[str, dict[str, str]]] = {"console": {}, **{kind: {} for kind in STARTED}}
     for scenario in scenarios:
         for each in scenario.programs:
-            if not runs(each.service) or (each.service == SERVICE and not capture):
+            # The processors of the demo answer no queries.
+            if not runs(each.service) or each.asks or (each.service == SERVICE and not capture):
                 continue
             # Each worker of a processor takes the next port.
             count = WORKERS_MAX if each.kind == "processor" else 1

@@ -93,5 +93,5 @@ def test_changes_are_reported_as_they_come(
     watch.initial_metadata()  # from now on nothing is missed
     reaches.put("foo.com", ROW)
     reaches.put(URL, ROW)
-    assert next(watch) == pb.WatchResponse(url=URL, reach=MESSAGE, partition=0, offset=1)
+    assert next(watch) == pb.WatchResponse(url=URL, reach=MESSAGE, partition=0, offset=2)
     watch.cancel()

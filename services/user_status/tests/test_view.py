@@ -87,10 +87,10 @@ def test_a_watch_sends_changes_and_deletions_of_its_user(
     statuses.put("bob", LUNCH)
     statuses.put("alice", LUNCH)
     statuses.put("alice", None)
-    assert next(changes) == pb.WatchResponse(user_id="alice", status=MESSAGE, partition=0, offset=1)
+    assert next(changes) == pb.WatchResponse(user_id="alice", status=MESSAGE, partition=0, offset=2)
     deleted = next(changes)
     assert not deleted.HasField("status")
-    assert deleted.offset == 2
+    assert deleted.offset == 3
     changes.cancel()
 
 
