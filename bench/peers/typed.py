@@ -41,7 +41,7 @@ class Typed:
 
 
 def faust() -> Peer:
-    """Return Faust, of which there is this program only."""
+    """Return Faust, which has no other program here."""
     pip = [str(_FAUST / "bin" / "pip"), "install", "--quiet", "--require-hashes", "-r", "requirements.txt"]
     return Peer(
         "faust",
