@@ -22,7 +22,8 @@ _USERS = 64  # enough for every partition to get some of their clicks
 
 def failover(site: Site) -> list[Figure]:
     """Kill the owner of half of a large table, with standby replicas and without."""
-    job = counted(site, site.sizes.keys)
+    # By a function, as in the processes below: a table is refused to a program whose rows have another meaning.
+    job = counted(site, site.sizes.keys, "record")
     job = replace(job, until="killed")
     figures = [
         middle([_taken_over(site, job, name, number) for number in range(tries)])

@@ -44,10 +44,10 @@ def first_record(site: Site) -> list[Figure]:
     return [middle([_first_record(site) for _ in range(site.sizes.tries)])]
 
 
-def counted(site: Site, keys: int) -> Job:
+def counted(site: Site, keys: int, handler: str = "count") -> Job:
     """Return the job of a group whose table has this many rows, with one changelog record for each."""
     topic, group = site.clicks(Clicks(keys, keys, once=True)), site.group("restore")
-    job = Job(site.broker, topic, group, keys, str(site.state(group)))
+    job = Job(site.broker, topic, group, keys, str(site.state(group)), handler=handler)
     with site.start("processor", job, "restore-counted") as program:
         program.mark("last")
         site.wait_committed(program, job)
