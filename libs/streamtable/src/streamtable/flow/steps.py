@@ -136,14 +136,10 @@ def _emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
     raw = records.raw_keys if same_bytes(records.codec, stream.key) else None
     keys = () if raw is not None else records.keys
     scope.emit_many(
-        stream,
-        keys,
-        records.values,
-        raw_keys=raw,
+        stream, keys, records.values, raw_keys=raw,
         timestamps_ms=None if records.times is None else timestamps_of(records.times),
-        late_before_ms=records.late_before,
-        headers=records.headers,
-    )
+        late_before_ms=records.late_before, headers=records.headers,
+    )  # fmt: skip
 
 
 def same_bytes(one: object, other: object) -> bool:

@@ -153,15 +153,9 @@ class KeyedTable(TableJoins[K, V]):
         step = EmitLater(pending, ms, self._closes_at(), apart)
         label = f"every {ms} ms {name!r}"
         plan.add(
-            self._node.group,
-            label,
-            self._node,
-            step=step,
-            edges=(pending,),
-            timed=True,
-            windowed=True,
+            self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True,
             as_records=True,
-        )
+        )  # fmt: skip
         source = Source(pending, emitted.edge, kind="pending")
         node = plan.add(self._node.group, f"emitted {name!r}", source=source)
         value: Codec[Any] = rows  # a tombstone needs no codec

@@ -99,18 +99,10 @@ class AsOfJoin:
             return where.time + (self.grace_ms + 1 if where.side == LEFT else self.kept_ms)
 
         state: State[Any, Any] = State(
-            self.name,
-            key=PlaceKey(key),
-            value=WaitingCodec(*values),
-            due=Due(
-                due_at,
-                expired,
-                by_key=True,
-                on_error=plan.on_error,
-                holds=timedelta(milliseconds=self.grace_ms + 1),
-            ),
+            self.name, key=PlaceKey(key), value=WaitingCodec(*values),
+            due=Due(due_at, expired, by_key=True, on_error=plan.on_error, holds=timedelta(milliseconds=self.grace_ms + 1)),
             meaning=self.meaning,
-        )
+        )  # fmt: skip
 
         def step(scope: Scope, records: Columns) -> None:
             self._wait(scope, records, state)
@@ -121,16 +113,9 @@ class AsOfJoin:
             for side, node, each in zip(("stream", "table"), nodes, steps, strict=True)
         ]
         plan.add(
-            group,
-            f"{self.meaning}: {self.name!r} waits",
-            *sides,
-            step=step,
-            edges=(state,),
-            grace_ms=self.grace_ms,
-            timed=True,
-            windowed=True,
-            follows=table,
-        )
+            group, f"{self.meaning}: {self.name!r} waits", *sides, step=step, edges=(state,),
+            grace_ms=self.grace_ms, timed=True, windowed=True, follows=table,
+        )  # fmt: skip
         columns = DueColumns(key, lambda due: self._found(due, state))
         source = Source(state, expired.edge, kind="closed", columns=columns)
         waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, timed=True, windowed=True)

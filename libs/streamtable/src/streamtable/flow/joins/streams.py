@@ -80,19 +80,11 @@ class StreamJoin:
 
         rows = WaitingRecords(*values)
         state: State[Any, Any] = State(
-            self.name,
-            key=PlaceKey(key),
-            value=rows,
-            due=Due(
-                closes,
-                expired,
-                by_key=True,
-                on_error=plan.on_error,
-                holds=self.bounds.longest,
-                times=partial(closing_times, self.bounds),
-            ),
+            self.name, key=PlaceKey(key), value=rows,
+            due=Due(closes, expired, by_key=True, on_error=plan.on_error,
+                    holds=self.bounds.longest, times=partial(closing_times, self.bounds)),
             meaning=f"{self.operator} {self.bounds.meaning}",
-        )
+        )  # fmt: skip
         sides = [
             plan.add(group, f"{name} of {self.name!r}", node, step=encoded(side, codec, rows))
             for side, name, node, codec in zip((LEFT, RIGHT), ("left", "right"), nodes, values, strict=True)
@@ -106,12 +98,9 @@ class StreamJoin:
             return joined
         due = DueColumns(key, partial(self._waited, rows))
         source = plan.add(
-            group,
-            f"expired of {self.name!r}",
-            source=Source(state, expired.edge, kind="closed", columns=due),
-            timed=True,
-            windowed=True,
-        )
+            group, f"expired of {self.name!r}",
+            source=Source(state, expired.edge, kind="closed", columns=due), timed=True, windowed=True,
+        )  # fmt: skip
         alone = plan.add(group, f"unmatched of {self.name!r}", source, step=self._alone)
         return plan.add(group, f"all of {self.name!r}", joined, alone)
 

@@ -56,12 +56,9 @@ class TableJoin:
         plan.claim(self.name, self.operator)
         group = nodes[0].group
         state: State[Any, Sides] = State(
-            self.name,
-            key=key,
-            value=SidesCodec(*map(codec_name, self.values)),
-            due=due,
+            self.name, key=key, value=SidesCodec(*map(codec_name, self.values)), due=due,
             meaning=f"{self.operator} of tables{windows}",
-        )
+        )  # fmt: skip
         sides = [
             plan.add(group, f"{side} of {self.name!r}", node, step=marked_changes(number))
             for number, side, node in zip((LEFT, RIGHT), ("left", "right"), nodes, strict=True)
@@ -123,7 +120,7 @@ class TableJoin:
 
 
 def marked_changes(side: int) -> Step:
-    """Return the step that makes records of changes, each the side and the new row."""
+    """Return the step that makes records of changes or of other records, each the side and the new row or the value."""
 
     def step(_: Scope, changes: Columns) -> Columns:
         return changes.with_values([(side, row) for row in changes.values])

@@ -112,16 +112,9 @@ class Columns:
     def with_values(self, values: Sequence[Any], olds: Sequence[Any] | None = None) -> "Columns":
         """Return the same records with other values."""
         return Columns(
-            self.codec,
-            self.raw_keys,
-            self.decoded_keys,
-            values,
-            self.times,
-            self.late_before,
-            self.order,
-            olds,
-            headers=self.headers,
-        )
+            self.codec, self.raw_keys, self.decoded_keys, values, self.times, self.late_before, self.order,
+            olds, headers=self.headers,
+        )  # fmt: skip
 
     def with_keys(self, keys: Sequence[Any]) -> "Columns":
         """Return the same records with other keys."""
@@ -196,13 +189,10 @@ class Columns:
         whole = Columns(
             self.codec if keyed else None,
             _concatenated([each.raw_keys for each in every]) if keyed else None,
-            None if keyed else _concatenated([each.keys for each in every]),
-            values,
+            None if keyed else _concatenated([each.keys for each in every]), values,
             _concatenated([each.times for each in every]),
-            _concatenated([each.late_before for each in every]),
-            order,
-            headers=_all_headers(every),
-        )
+            _concatenated([each.late_before for each in every]), order, headers=_all_headers(every),
+        )  # fmt: skip
         return whole.at(sorted(range(len(order)), key=order.__getitem__))
 
     def _each(self, change: Callable[[Sequence[Any]], Sequence[Any]]) -> "Columns":
