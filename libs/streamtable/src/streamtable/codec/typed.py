@@ -6,8 +6,7 @@ from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast, overload
 
-from exactjson import Checked, Unsuitable, checked, columns, fault, key_fault, shaped
-from exactjson.schemas import resolved
+from exactjson import Checked, Unsuitable, checked, columns, fault, key_fault, resolved, shaped
 from streamtable.base.decoding import decode_each
 from streamtable.base.evolution import marked
 from streamtable.base.ports import Decoded
