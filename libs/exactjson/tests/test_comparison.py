@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, time
 from enum import Enum
 from itertools import count
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pytest
@@ -78,6 +78,38 @@ class LaterEvent:
     other: "Created | Deleted | None" = None
 
 
+class Pair(NamedTuple):
+    low: int
+    high: int
+
+
+class Swapped(NamedTuple):
+    high: int
+    low: int
+
+
+class Listed(msgspec.Struct, array_like=True):
+    a: int
+    b: int = 0
+    c: int = 0
+
+
+class WithoutMiddle(msgspec.Struct, array_like=True):
+    a: int
+    c: int = 0
+
+
+class WithoutLast(msgspec.Struct, array_like=True):
+    a: int
+    b: int = 0
+
+
+class Renamed(msgspec.Struct, array_like=True):
+    a: int
+    other: int = 0
+    c: int = 0
+
+
 NUMBERS = count()
 
 
@@ -116,6 +148,9 @@ def struct(**fields: Any) -> Any:
         (datetime, str),
         (list[Annotated[datetime, msgspec.Meta(tz=True)]], list[datetime]),
         (dict[int, str], dict[str, str]),
+        (Listed, WithoutLast),
+        (Listed, Renamed),
+        (struct(a=bytes), struct(a=bytes | None)),
     ],
 )
 def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> None:
@@ -152,6 +187,10 @@ def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> Non
         (dict[str, str], dict[int, str], r"\$: propertyNames .* is new"),
         (dict[str, Model], dict[int, Model], r"\$: propertyNames .* is new"),
         (Event, LaterEvent, r"\$\.at: format 'any-date-time' is new"),
+        (Pair, Swapped, r"\$\[0\]: the field 'high' was written at the place 1"),
+        (list[Pair], list[Swapped], r"\$\[\]\[0\]: the field 'high' was written at the place 1"),
+        (Listed, WithoutMiddle, r"\$\[1\]: the field 'c' was written at the place 2"),
+        (struct(a=bytes), struct(a=str), r"\$\.a: bytes in base64 were written, and string is read"),
         (str, Colour, r"\$: string was written, and only \['blue', 'red'\] is read"),
     ],
 )

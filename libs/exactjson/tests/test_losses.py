@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, TypeVar
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from pydantic import (
     BaseModel,
@@ -14,12 +17,14 @@ from pydantic import (
     SerializeAsAny,
     TypeAdapter,
     field_serializer,
+    field_validator,
     model_serializer,
 )
 
 from exactjson import checked
 from exactjson.losses import comparison
 
+T = TypeVar("T")
 NOON = datetime(2026, 1, 2, 12, 0, 30, tzinfo=UTC)
 
 
@@ -104,7 +109,7 @@ class InBase64(BaseModel):
         (
             Either.model_construct(value=NOON.isoformat()),
             Either,
-            r"\$\.value: the str that is read again is another one",
+            r"\$\.value: str would be read as datetime",
         ),
         (Either(value=Color.RED), Either, r"\$\.value: Color would be read as str"),
         (Keeper(animal=Cat(name="a")), Keeper, r"\$\.animal: Cat would be read as Pet"),
@@ -114,6 +119,95 @@ class InBase64(BaseModel):
 def test_a_value_that_would_be_read_as_another_one_is_refused(value: Any, kind: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         checked(kind).write_checked(value)
+
+
+class Base(msgspec.Struct):
+    a: int
+
+
+class Derived(Base):
+    b: int = 0
+
+
+class Bases(msgspec.Struct):
+    all: dict[str, tuple[Base, ...]]
+
+
+class Line(TypedDict):
+    sku: str
+    note: NotRequired[str]
+
+
+class Shift(TypedDict):
+    at: datetime
+
+
+class Box(msgspec.Struct, Generic[T]):
+    inside: T
+
+
+class Row(msgspec.Struct):
+    meta: Any = None
+    more: dict = {}  # type: ignore[type-arg] # of any values
+
+
+class Priced(BaseModel):
+    cents: int
+
+    @field_validator("cents")
+    @classmethod
+    def in_cents(cls, price: int) -> int:
+        return price * 100
+
+
+class Loose(BaseModel):
+    meta: dict[str, Any] = {}
+    more: list = []  # type: ignore[type-arg] # of any values
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "reason"),
+    [
+        (Derived(1, 2), Base, r"\$: Derived would be read as Base"),
+        (Bases({"x": (Base(1), Derived(1))}), Bases, r"\$\.all\.x\[1\]: Derived would be read as Base"),
+        (PointInSpace(1, 2), Point, r"\$: PointInSpace would be read as Point"),
+        ({"sku": "a", "notes": "x"}, Line, r"\$\.notes would not be read again"),
+        ([{"sku": "a", "notes": "x"}], list[Line], r"\$\[0\]\.notes would not be read again"),
+        (Row({"at": NOON}), Row, r"\$\.meta\.at: datetime would be read as str"),
+        (Row(Decimal("1.0")), Row, r"\$\.meta: Decimal would be read as str"),
+        (Row(b"a"), Row, r"\$\.meta: bytes would be read as str"),
+        (Box(Derived(1)), Box[Base], r"\$\.inside: Derived would be read as Base"),
+        (Row(Base(1)), Row, r"\$\.meta: Base would be read as dict"),
+        (Row(more={1: "a"}), Row, r"\$\.more\.1 would not be read again"),
+        ({"x": {1, 2}}, dict[str, Any], r"\$\.x: set would be read as list"),
+        (Priced(cents=1), Priced, r"\$\.cents: the int that is read again is another one"),
+        (Loose(meta={"at": NOON}), Loose, r"\$\.meta\.at: datetime would be read as str"),
+        (Loose(more=[{1}]), Loose, r"\$\.more\[0\]: set would be read as list"),
+    ],
+)
+def test_a_value_of_no_type_or_of_more_than_its_type_is_refused(value: Any, kind: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        checked(kind).write_checked(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Box(Base(1)), Box[Base]),
+        (Row((1, 2.5, None), {"a": ("x", {"y": True})}), Row),
+        (Bases({"x": (Base(1),)}), Bases),
+        ({"sku": "a", "note": "x"}, Line),
+        (Loose(meta={"a": [1, {"b": None}]}, more=[1]), Loose),
+        ({"at": datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))}, Shift),
+        (Row(), Row),
+    ],
+)
+def test_what_json_holds_is_written_whatever_its_type(value: Any, kind: Any) -> None:
+    class Later(Base):
+        """A subclass elsewhere makes nothing else refused."""
+
+    assert Later(1).a == 1
+    assert checked(kind).write_checked(value)
 
 
 class Tagged(BaseModel):

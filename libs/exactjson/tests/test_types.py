@@ -162,6 +162,16 @@ def test_nothing_is_written_that_would_not_be_read(kind: Any, value: Any, messag
     assert fault(refused.value).startswith(message)
 
 
+class Tagged(msgspec.Struct):
+    tags: dict[str, set[int]] = {}
+
+
+def test_sets_have_one_form_whatever_their_order() -> None:
+    one, other = Tagged({"x": {0, 8}}), Tagged({"x": {8, 0}})
+    assert list(one.tags["x"]) != list(other.tags["x"]), "they are in another order"
+    assert checked(Tagged).write(one) == checked(Tagged).write(other) == b'{"tags":{"x":[0,8]}}'
+
+
 @pytest.mark.parametrize("kind", [object, 5, "Order", type(iter([])), list[object]])
 def test_a_type_that_json_cannot_be_checked_against_is_refused(kind: Any) -> None:
     with pytest.raises(Unsuitable, match="JSON cannot be checked against"):

@@ -1,11 +1,16 @@
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from streamtable.base.topics import Stream, Table
+from streamtable.codec.avro import Avro
+from streamtable.codec.framing import Plain
 from streamtable.codec.plain import Bytes, Long, String
+from streamtable.codec.typed import Typed
 from streamtable.errors import GraphError
+from streamtable.flow.windows.keys import WindowedKey
 from streamtable.graph.aggregate import Count
 from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
 from streamtable.graph.once import Once
@@ -84,6 +89,49 @@ def test_inputs_that_are_keyed_differently_are_refused_with_both_sides() -> None
     message = refused(Input(CLICKS, handle), Input(Stream("raw", Bytes(), String()), handle))
     assert "'clicks' by String()" in message
     assert "'raw' by Bytes()" in message
+
+
+class Item(msgspec.Struct, frozen=True):
+    item: str
+
+
+class Product(msgspec.Struct, frozen=True):
+    product: str
+
+
+def avro_key(name: str) -> Any:
+    return {"type": "record", "name": name, "fields": [{"name": "id", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Typed(Item), Typed(Product)),
+        (Avro(avro_key("orders.Key")), Avro(avro_key("customers.Key"))),
+        (Avro("string"), Avro("string", Plain())),
+        (WindowedKey(String(), 60_000), WindowedKey(String(), 300_000)),
+    ],
+)
+def test_codecs_of_one_class_whose_equal_keys_have_other_bytes_share_no_rows(one: Any, other: Any) -> None:
+    clicks, users = Stream("clicks", one, String()), Table("users", other, String())
+    assert "keyed differently: 'clicks' by" in refused(Input(clicks, handle), Join(users))
+    likes = Stream("likes", other, String())
+    assert "keyed differently" in refused(Input(clicks, handle), Input(likes, handle), Persist(Long()))
+    assert Group("g", Input(clicks, handle), Input(likes, handle)).inputs, "no rows are found by these keys"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Typed(Item), Typed(msgspec.defstruct("Named", [("item", str)], frozen=True))),
+        (Typed(int), Typed(Literal[1, 2])),
+        (Avro(avro_key("orders.Key"), Plain()), Avro(avro_key("customers.Key"), Plain())),
+        (Avro(avro_key("a.Key")), Avro({**avro_key("a.Key"), "doc": "the same bytes"})),
+    ],
+)
+def test_codecs_whose_equal_keys_have_the_same_bytes_may_differ_otherwise(one: Any, other: Any) -> None:
+    clicks, users = Stream("clicks", one, String()), Table("users", other, String())
+    assert Group("g", Input(clicks, handle), Join(users), Persist(Long())).joins
 
 
 def test_inputs_and_joins_that_are_partitioned_differently_are_refused_with_both_sides() -> None:

@@ -7,8 +7,10 @@ from uuid import UUID
 import pytest
 from libs.streamtable_capture.tests.recorded_topics import SCHEMAS, recorded
 
+from streamtable import Json, Table
 from streamtable.base.partitioner import murmur2
 from streamtable.errors import DeserializationError, GraphError, SerializationError
+from streamtable.flow import Flow
 from streamtable_capture import ConnectKey, key_schema
 from streamtable_codecs import Confluent, FileRegistry
 
@@ -29,6 +31,17 @@ def test_each_recorded_key_is_read_and_written_with_the_same_bytes_in_its_own_pa
     for record in found:
         assert codec.encode(codec.decode(record.key or b"")) == record.key
         assert murmur2(record.key or b"") % 12 == record.partition
+
+
+@pytest.mark.parametrize(
+    "other",
+    [ConnectKey(customer_id=int), ConnectKey(id=int, schema=key_schema("shop.customers.Key", id="int64"))],
+)
+def test_tables_whose_keys_have_other_columns_or_schemas_are_not_joined_by_them(other: ConnectKey) -> None:
+    orders, customers = Table("orders", ConnectKey(id=int), Json()), Table("customers", other, Json())
+    flow = Flow("f")
+    with pytest.raises(GraphError, match=r"of keys by ConnectKey\(id=int\) with keys by ConnectKey\("):
+        flow.table(orders).join("both", flow.table(customers), lambda order, customer: order)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from exactjson.comparison import unreadable
 from exactjson.rows import columns, shaped
-from exactjson.schemas import bare, key_fault
+from exactjson.schemas import bare, key_fault, resolved
 from exactjson.types import Checked, Unsuitable, checked, fault, finite
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "fault",
     "finite",
     "key_fault",
+    "resolved",
     "shaped",
     "unreadable",
 ]

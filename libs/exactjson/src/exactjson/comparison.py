@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from exactjson.refining import NAMES
 from exactjson.schemas import choices_of, resolved
 
 _LOWEST = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _HIGHEST = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
 _COMPARED = frozenset(
     {"type", "properties", "required", "additionalProperties", "items", "prefixItems"}
-    | {"$ref", "$defs", "anyOf", "oneOf", "enum", "const", "default"}
+    | {"$ref", "$defs", "anyOf", "oneOf", "enum", "const", "default", NAMES}
 )
 """The parts of a schema that are compared otherwise than as a bound."""
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
@@ -80,6 +81,10 @@ class _Comparison:
     def _item_faults(self, old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
         first, read = old.get("prefixItems", []), new.get("prefixItems", [])
         others, rest = old.get("items", True), new.get("items", True)
+        names = list(old.get(NAMES, ()))
+        for at, name in enumerate(new.get(NAMES, ())):
+            if name in names and names.index(name) != at:
+                yield f"{path}[{at}]: the field {name!r} was written at the place {names.index(name)}"
         for at in range(max(len(first), len(read))):
             here, there = first[at] if at < len(first) else others, read[at] if at < len(read) else rest
             yield self.fault(here, there, f"{path}[{at}]")
@@ -94,6 +99,8 @@ def _value_fault(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> s
         if lost:
             return f"{path}: {lost[0]!r} is not among {accepted!r}"
         return f"{path}: {_named(old)} was written, and only {accepted!r} is read" if listed is None else ""
+    if "contentEncoding" in old and "contentEncoding" not in new:
+        return f"{path}: bytes in {old['contentEncoding']} were written, and {_named(new)} is read"
     wanted = _types(new)
     found = _types(old) or {_TYPES.get(type(each), "array") for each in listed or []}
     if wanted and not (found and found <= wanted | ({"integer"} if "number" in wanted else set())):

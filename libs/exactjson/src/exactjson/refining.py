@@ -1,36 +1,62 @@
-"""Additions to the schemas that msgspec makes of types: the form of times without a constraint, and the type of keys."""
+"""Additions to the schemas that msgspec makes of types: the form of times without a constraint, the type of keys, and the names of
+fields that are written as arrays.
+"""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from msgspec import inspect as types
 
+NAMES: Final = "fieldNames"
+"""The entry of the schema of an array with the names of the fields at its places, which its bytes do not have."""
 _ZONES = {None: "any-", True: "", False: "local-"}
 
 
-def refine(kind: Any, schema: dict[str, Any]) -> None:
-    """Add to a schema that msgspec has made of a type, in place."""
-    _refine(types.type_info(kind), schema, schema, set())
+def refine(kind: Any, schema: dict[str, Any], *, names: bool = True) -> list[Any]:
+    """Add to a schema that msgspec has made of a type, in place.
+
+    Args:
+        kind: The type.
+        schema: The schema.
+        names: Add the names of fields that are written as arrays.
+
+    Returns:
+        All types that it is made of, as msgspec describes them.
+    """
+    found = list(_with_schemas(types.type_info(kind), schema, schema, set()))
+    for part, its in found:
+        if isinstance(part, types.DateTimeType | types.TimeType):
+            its["format"] = _ZONES[part.tz] + ("time" if isinstance(part, types.TimeType) else "date-time")
+        key = _bare(getattr(part, "key_type", None))
+        if key is not None and not isinstance(key, types.StrType | types.AnyType):
+            its["propertyNames"] = {"const": repr(key)}
+        if names and (fields := getattr(part, "fields", ())) and "prefixItems" in its:
+            its[NAMES] = [""] * (len(its["prefixItems"]) - len(fields)) + [
+                each.encode_name for each in fields
+            ]
+    return [part for part, _ in found]
 
 
-def _refine(kind: Any, schema: dict[str, Any], root: dict[str, Any], done: set[str]) -> None:
+def _bare(kind: Any) -> Any:
     while isinstance(kind, types.Metadata):
         kind = kind.type
+    return kind
+
+
+def _with_schemas(
+    kind: Any, schema: Any, root: dict[str, Any], done: set[str]
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield the types that a type is made of, each with its schema; an empty one where there is none."""
+    schema = schema if isinstance(schema, dict) else {}
     if reference := schema.get("$ref"):
         if reference in done:
             return
         done.add(reference)
         schema = root["$defs"][reference.rpartition("/")[2]]
-    if isinstance(kind, types.DateTimeType | types.TimeType):
-        schema["format"] = _ZONES[kind.tz] + ("time" if isinstance(kind, types.TimeType) else "date-time")
-    key = getattr(kind, "key_type", None)
-    while isinstance(key, types.Metadata):
-        key = key.type
-    if key is not None and not isinstance(key, types.StrType | types.AnyType):
-        schema["propertyNames"] = {"const": repr(key)}
+    kind = _bare(kind)
+    yield kind, schema
     for part, inner in _parts(kind, schema):
-        if isinstance(inner, dict):
-            _refine(part, inner, root, done)
+        yield from _with_schemas(part, inner, root, done)
 
 
 def _parts(kind: Any, schema: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -55,8 +81,7 @@ def _parts(kind: Any, schema: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _place(kind: Any) -> int:
-    while isinstance(kind, types.Metadata):
-        kind = kind.type
+    kind = _bare(kind)
     if isinstance(kind, types.NoneType):
         return 2
     return int(isinstance(kind, types.StructType) and not kind.array_like)

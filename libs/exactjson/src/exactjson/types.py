@@ -8,8 +8,9 @@ from math import isfinite
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
+from msgspec import inspect
 
-from exactjson.losses import comparison
+from exactjson.losses import comparison, comparison_of
 from exactjson.names import masked, one_way
 from exactjson.refining import refine
 from exactjson.schemas import bare, closed, unknown_field
@@ -49,10 +50,10 @@ class Checked(Generic[T]):
         """Encode a value. Raises any exception for one that would not be read again, or as another one, or that holds NaN."""
         data = self.write(value)
         again = self.read(data)
-        if self.compare is not None and (reason := self.compare(value, again)):
-            raise ValueError(reason)
         if b"null" in data and not finite(self.plain(value)):  # what NaN is written as
             raise ValueError("NaN and infinity are no JSON numbers")
+        if self.compare is not None and (reason := self.compare(value, again)):
+            raise ValueError(reason)
         return data
 
 
@@ -113,9 +114,12 @@ def _lowered(text: str) -> str:
 
 def _by_msgspec(kind: Any, title: str, *, sort_keys: bool) -> Checked[Any]:
     made, schema = msgspec.json.schema(kind), msgspec.json.schema(kind)
-    refine(kind, schema)
-    write = msgspec.json.Encoder(order="deterministic" if sort_keys else None).encode
-    return Checked(title, msgspec.json.Decoder(kind).decode, write, msgspec.to_builtins, bare(schema), made)
+    parts = refine(kind, schema, names=not sort_keys)
+    # A set has no order of its own, and another one in each process: rows that are equal are told by their bytes.
+    unordered = any(isinstance(part, inspect.SetType | inspect.FrozenSetType) for part in parts)
+    write = msgspec.json.Encoder(order="deterministic" if sort_keys or unordered else None).encode
+    read, compare = msgspec.json.Decoder(kind).decode, comparison_of(parts)
+    return Checked(title, read, write, msgspec.to_builtins, bare(schema), made, compare)
 
 
 def _by_pydantic(kind: Any, title: str, *, strict: bool) -> Checked[Any]:

@@ -30,6 +30,7 @@ from streamtable import (
 )
 from streamtable.base.types import TopicPartition
 from streamtable.errors import GraphError, HandlerFailed
+from streamtable.flow import Flow, Tumbling
 from streamtable.tables.position import TablePosition
 from streamtable_testing import Tester
 
@@ -619,3 +620,19 @@ def test_a_process_that_stood_still_takes_no_input_for_idle() -> None:
         emit(tester, B, [4_000])
         tester.work()
         assert tester.watermark_ms(group) == T + 4_000
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_event_times_that_look_like_seconds_are_warned_of_once(logged: list[Any], claimed: bool) -> None:  # noqa: FBT001 - a parameter
+    times = Stream("times", String(), Long())
+    flow = Flow("f")
+    counted = flow.stream(times, time=(lambda at: at) if claimed else None).group_by_key()
+    counted.window(Tumbling(timedelta(minutes=1), grace=timedelta(0))).count("n")
+    with Tester() as tester:
+        tester.run(flow)
+        for at in (10**9 - 1, 1_700_000_000, 1_700_000_060, 10**10):
+            tester.emit(times, "a", at, timestamp_ms=10**12 if claimed else at)
+    (warning,) = [line for line in logged if line["event"] == "event times look like seconds"]
+    assert warning["place"] == "times[0]@1"
+    assert "1700000000 is 1970-01-20" in warning["reason"]
+    assert "and 2023-11-14" in warning["reason"]

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from streamtable import Json, Long, Stream, String, Table
+from streamtable import Json, Long, Stream, String, Table, Typed
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow, Session, Tumbling, Windowed
 from streamtable_testing.tester import Tester
@@ -44,6 +45,42 @@ def test_a_class_or_a_function_in_place_of_a_codec_is_refused(
 ) -> None:
     with pytest.raises(GraphError, match=reason):
         build(Flow("f").stream(NUMBERS))
+
+
+class Sale(msgspec.Struct, frozen=True):
+    sale: int
+
+
+class Refund(msgspec.Struct, frozen=True):
+    refund: int
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, s2: s.merge(s2),
+        lambda s, s2: s.join("j", s2, pair, within=MINUTE, grace=NOW),
+        lambda s, s2: s.join_table(s2.to_table("t"), pair),
+        lambda s, s2: s.join_as_of("j", s2.to_table("t"), pair, history=MINUTE, grace=NOW),
+        lambda s, s2: s.to_table("t").outer_join("j", s2.to_table("t2"), pair),
+        lambda s, s2: s.group_by_key().cogroup(max).cogroup(s2.group_by_key(), max),
+        lambda s, s2: (
+            s.group_by_key()
+            .window(TUMBLING)
+            .count("c")
+            .join("j", s2.group_by_key().window(TUMBLING).count("c2"), pair)
+        ),
+    ],
+)
+def test_sides_whose_equal_keys_have_other_bytes_are_refused_as_none_would_match(
+    step: Callable[[Any, Any], Any],
+) -> None:
+    flow = Flow("f")
+    sales, refunds = (
+        flow.stream(Stream(name, Typed(kind), Long())) for name, kind in (("s", Sale), ("r", Refund))
+    )
+    with pytest.raises(GraphError, match=r"of keys by .* with keys by .*: equal keys.*key_by"):
+        step(sales, refunds)
 
 
 # ---- large flows ------------------------------------------------------------------------------------------------------------

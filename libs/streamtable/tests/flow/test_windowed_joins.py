@@ -183,7 +183,7 @@ def test_windows_whose_bounds_come_from_the_records_of_a_side_are_refused(window
             "takes a WindowedTable",
         ),
         (lambda flow, left: flow.stream(PINGS).to_table("t").join("both", left, pair), "rows of windows"),
-        (lambda flow, left: flow.stream(PINGS).join_table(left, pair), "keys of windows with keys without"),
+        (lambda flow, left: flow.stream(PINGS).join_table(left, pair), "equal keys have different bytes"),
         (
             lambda flow, left: flow.stream(PINGS).join_as_of(
                 "both", left.final().to_table("t"), pair, history=SECOND, grace=SECOND
@@ -194,7 +194,7 @@ def test_windows_whose_bounds_come_from_the_records_of_a_side_are_refused(window
             lambda flow, left: flow.stream(PINGS).join(
                 "both", left.final(), pair, within=SECOND, grace=SECOND
             ),
-            "keys of windows with keys without",
+            "equal keys have different bytes",
         ),
         (lambda _, left: left.map_values(str, value=String()).join("both", left, pair), "before filter"),
         (lambda _, left: left.join("both", left, pair).table, "not kept"),

@@ -90,6 +90,11 @@ class ConnectKey:
         row = msgspec.defstruct("Key", fields, rename=rename, forbid_unknown_fields=True)
         self._decoder = msgspec.json.Decoder(row)
 
+    @property
+    def key_form(self) -> str:
+        """See `base.keys.form_of`: the names of the columns, and the schema in front of them."""
+        return f"{list(self.columns)} {self.schema} {self._avro}"
+
     def encode(self, value: Any) -> bytes:
         values = (value,) if self._single else value
         try:

@@ -1,10 +1,12 @@
 """The framings of values whose schema is in a registry: the bytes that name the schema, in front of the body."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from copy import copy
+from typing import Any, Literal, Self
 from uuid import UUID
 
 from exactavro import Schema, Unusable
+from streamtable import Plain
 from streamtable.errors import ConfigurationError, DeserializationError
 from streamtable_codecs.places import Indexes, Names, Numbers, Places
 from streamtable_codecs.registry import Registry
@@ -209,6 +211,34 @@ class Glue(InRegistry):
 
     def unpack(self, prefix: bytes) -> int | str:
         return str(UUID(bytes=prefix[2:18]))
+
+
+class Framed:
+    """The part of a codec that depends on the framing of its values, which may depend on their topic.
+
+    Attributes:
+        framing: The framing.
+    """
+
+    framing: Confluent | Apicurio | Glue | Plain
+    _prefix: bytes | None
+    _of_topic: dict[Any, Any]
+
+    @property
+    def prefix_header(self) -> str:
+        """See `ports.HeaderPrefix`."""
+        return self.framing.prefix_header
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Self:
+        """See `ports.TopicCodec`."""
+        framing = self.framing.for_topic(topic, part)
+        if framing == self.framing:
+            return self
+        bound: Self | None = self._of_topic.get(framing)
+        if bound is None:
+            bound = self._of_topic[framing] = copy(self)
+            bound.framing, bound._prefix = framing, None  # noqa: SLF001 - its own copy
+        return bound
 
 
 def definition_of(schema: Schema) -> Definition:

@@ -11,7 +11,7 @@ from exactjson import bare, columns, shaped
 from streamtable import Codec, Decoded, Json, Plain, Typed, decode_each
 from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
-from streamtable_codecs.framing import Apicurio, Confluent, Glue
+from streamtable_codecs.framing import Apicurio, Confluent, Framed, Glue
 from streamtable_codecs.schemas import Definition, Registered
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ _Framing = Confluent | Apicurio | Glue | Plain
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class JsonSchema(Generic[T]):
+class JsonSchema(Framed, Generic[T]):
     """A codec of JSON that fits a type, or a JSON schema, behind the id of its schema in a registry.
 
     What a reader gets always fits its type, as with `Typed`, whatever the writer's schema says.
@@ -96,7 +96,7 @@ class JsonSchema(Generic[T]):
             _checker({}, {})  # whether the library is there
         self._prefix: bytes | None = b"" if isinstance(self.framing, Plain) else None
         self._writers: dict[bytes, Callable[[Any], str] | None] = {}
-        self._of_topic: dict[_Framing, JsonSchema[T]] = {}
+        self._of_topic = {}
 
     def plain(self, value: T) -> Any:
         """See `ports.ShownValues`."""
@@ -112,11 +112,6 @@ class JsonSchema(Generic[T]):
         return shaped(self.plain(value), self.columns)
 
     @property
-    def prefix_header(self) -> str:
-        """See `ports.HeaderPrefix`."""
-        return self.framing.prefix_header
-
-    @property
     def recorded(self) -> str:
         """See `ports.EvolvingRows`."""
         inner = self._inner
@@ -126,23 +121,17 @@ class JsonSchema(Generic[T]):
             else f"JsonSchema{self._recorded}"
         )
 
+    @property
+    def key_form(self) -> str:
+        """See `base.keys.form_of`."""
+        return f"{type(self.framing).__name__} {getattr(self._inner, 'key_form', '')}"
+
     def for_keys(self) -> "JsonSchema[T]":
         """See `ports.CanonicalKeys`. Raises `ConfigurationError` for a type whose equal values may have different bytes."""
         made = copy(self)
         made._inner = cast("Any", self._inner).for_keys()  # noqa: SLF001 - its own copy
         made._of_topic = {}  # noqa: SLF001
         return made
-
-    def for_topic(self, topic: str, part: Literal["key", "value"]) -> "JsonSchema[T]":
-        """See `ports.TopicCodec`."""
-        framing: _Framing = self.framing.for_topic(topic, part)
-        if framing == self.framing:
-            return self
-        bound = self._of_topic.get(framing)
-        if bound is None:
-            bound = self._of_topic[framing] = copy(self)
-            bound.framing, bound._prefix, bound._writers = framing, None, {}  # noqa: SLF001 - its own copy
-        return bound
 
     def prepare(self) -> bytes:
         """See `ports.PreparedCodec`. Returns the prefix of what it writes."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
@@ -15,7 +15,7 @@ from streamtable import Decoded, Plain, decode_each
 from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable_codecs import messages
-from streamtable_codecs.framing import Apicurio, Confluent, Glue, InRegistry
+from streamtable_codecs.framing import Apicurio, Confluent, Framed, Glue, InRegistry
 from streamtable_codecs.schemas import Definition
 
 M = TypeVar("M", bound=Message)
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Message)
 _Framing = Confluent | Apicurio | Glue | Plain
 
 
-class Protobuf(Generic[M]):
+class Protobuf(Framed, Generic[M]):
     """A codec of Protobuf messages of a generated class. Fields that the class does not know are kept.
 
     The fields of a state's rows are recorded by their numbers; a program whose class reads another value from the same bytes, or
@@ -56,7 +56,7 @@ class Protobuf(Generic[M]):
         self._prefix: bytes | None = b"" if isinstance(framing, Plain) else None
         # By the prefix with the place: why such records cannot be read; "" if they can.
         self._known: dict[bytes, str] = {}
-        self._of_topic: dict[_Framing, Protobuf[M]] = {}
+        self._of_topic = {}
 
     @property
     def title(self) -> str:
@@ -80,11 +80,6 @@ class Protobuf(Generic[M]):
         return shaped(found, self.columns)
 
     @property
-    def prefix_header(self) -> str:
-        """See `ports.HeaderPrefix`."""
-        return self.framing.prefix_header
-
-    @property
     def recorded(self) -> str:
         """See `ports.EvolvingRows`. The numbers of fields and their types are recorded; of keys no change is accepted."""
         shape = messages.shape_of(self._descriptor)
@@ -94,6 +89,12 @@ class Protobuf(Generic[M]):
     def definition(self) -> Definition:
         """The schema as it is registered."""
         return messages.definition_of(self._descriptor.file, self._descriptor.full_name)
+
+    @property
+    def key_form(self) -> str:
+        """See `base.keys.form_of`."""
+        name = "" if isinstance(self.framing, Plain) else self._descriptor.full_name
+        return f"{type(self.framing).__name__} {name}"
 
     def for_keys(self) -> "Protobuf[M]":
         """See `ports.CanonicalKeys`. Raises `ConfigurationError` for a message with floats."""
@@ -105,17 +106,6 @@ class Protobuf(Generic[M]):
         made._deterministic = True  # noqa: SLF001 - its own copy
         made._of_topic = {}  # noqa: SLF001
         return made
-
-    def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Protobuf[M]":
-        """See `ports.TopicCodec`."""
-        framing: _Framing = self.framing.for_topic(topic, part)
-        if framing == self.framing:
-            return self
-        bound = self._of_topic.get(framing)
-        if bound is None:
-            bound = self._of_topic[framing] = copy(self)
-            bound.framing, bound._prefix = framing, None  # noqa: SLF001 - its own copy
-        return bound
 
     def prepare(self) -> bytes:
         """See `ports.PreparedCodec`. Returns the prefix of what it writes."""

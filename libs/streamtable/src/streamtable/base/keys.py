@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from streamtable.base.ports import CanonicalKeys, Codec, OrderedKeys, VersionedKeys
+from streamtable.base.ports import CanonicalKeys, Codec, OrderedKeys, VersionedKeys, WindowedKeys
 from streamtable.errors import GraphError
 
 K = TypeVar("K")
@@ -35,6 +35,14 @@ def as_key(value: Any) -> Any:
 def canonical(codec: Codec[K]) -> Codec[K]:
     """Return the codec that encodes equal keys as the same bytes."""
     return codec.for_keys() if isinstance(codec, CanonicalKeys) else codec
+
+
+def form_of(codec: Codec[Any]) -> str:
+    """Return what the bytes of a key depend on beside its value, such as a schema: a codec's `key_form`, if it has one.
+
+    Equal keys of two codecs have different bytes if this differs.
+    """
+    return repr(codec) if isinstance(codec, WindowedKeys) else str(getattr(codec, "key_form", ""))
 
 
 def spans_of(codec: Codec[K], start: K | None, end: K | None, topic: str) -> Sequence[Span]:

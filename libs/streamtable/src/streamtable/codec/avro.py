@@ -276,6 +276,11 @@ class Avro(Generic[T]):
         return data[: self._framing.size_of(data)]
 
     @property
+    def key_form(self) -> str:
+        """See `base.keys.form_of`."""
+        return f"{type(self._framing).__name__} {self.schema.canonical if self._framing.size else ''}"
+
+    @property
     def recorded_key(self) -> str:
         """See `ports.VersionedKeys`."""
         return self._recorded([self.schema])

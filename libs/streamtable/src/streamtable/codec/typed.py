@@ -6,7 +6,7 @@ from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast, overload
 
-from exactjson import Checked, Unsuitable, checked, columns, fault, key_fault, shaped
+from exactjson import Checked, Unsuitable, checked, columns, fault, key_fault, resolved, shaped
 from streamtable.base.decoding import decode_each
 from streamtable.base.evolution import marked
 from streamtable.base.ports import Decoded
@@ -152,6 +152,11 @@ class _TypedKey(Typed[T]):
     @property
     def recorded(self) -> str:
         return f"Typed key {json.dumps(self.schema, default=repr)}"
+
+    @property
+    def key_form(self) -> str:
+        """See `base.keys.form_of`: the names of its fields."""
+        return " ".join(sorted(resolved(self.schema, self.schema).get("properties", ())))
 
     def for_keys(self) -> Typed[T]:
         return self

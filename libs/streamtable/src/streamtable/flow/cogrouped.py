@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from streamtable.base.ports import Codec
 from streamtable.flow.checks import check_part
-from streamtable.flow.plan.nodes import Node, Step
+from streamtable.flow.joins.tables import marked_changes
+from streamtable.flow.plan.nodes import Node
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, WindowedTable, Windows
+from streamtable.flow.windows.keys import check_matching
 from streamtable.flow.windows.windows import Session, TimeWindow
 from streamtable.graph.aggregate import Folded
 
@@ -53,6 +55,7 @@ class CogroupedStream(Generic[K, A]):
         check_part(self.plan, other, "cogroup()", GroupedStream)
         nodes = (*self.nodes, other._node)  # noqa: SLF001 - of this package
         copartitioned(nodes, "cogroup")
+        check_matching("cogroup()", self.key, other._key)  # noqa: SLF001 - of this package
         return CogroupedStream(self.plan, self.key, nodes, (*self.adders, add))
 
     def aggregate(self, name: str, initial: Callable[[], A], *, value: Codec[A]) -> KeyedTable[K, A]:
@@ -82,7 +85,7 @@ class CogroupedStream(Generic[K, A]):
     def _merged(self) -> Node:
         group = self.nodes[0].group
         marked = [
-            self.plan.add(group, f"stream {number} of cogroup", node, step=_marked(number - 1))
+            self.plan.add(group, f"stream {number} of cogroup", node, step=marked_changes(number - 1))
             for number, node in enumerate(self.nodes, 1)
         ]
         return self.plan.add(group, "merge", *marked)
@@ -123,8 +126,3 @@ class CogroupedSessions(Generic[K, A]):
             value: The codec of the rows.
         """
         return self.stream.aggregate(name, initial, self.add, merge, value=value)
-
-
-def _marked(number: int) -> Step:
-    """Return the step that tags records with the number of their stream."""
-    return lambda _, records: records.with_values([(number, value) for value in records.values])

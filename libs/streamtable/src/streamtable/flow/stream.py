@@ -14,6 +14,7 @@ from streamtable.flow.plan.nodes import Node, Source
 from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
+from streamtable.flow.windows.keys import check_matching
 from streamtable.graph.aggregate import Last
 from streamtable.graph.edge import Edge
 from streamtable.graph.group import Input, Output
@@ -160,6 +161,9 @@ class KeyedStream(StreamJoins[K, V]):
         streams = [self, *others]
         nodes, keys, values = zip(*((s._node, s._key, s._value) for s in streams), strict=True)  # noqa: SLF001 - of this class
         copartitioned(nodes)
+        if None not in keys:
+            for each in keys[1:]:
+                check_matching("merge()", keys[0], each)
         node = self._plan.add(self._node.group, "merge", *nodes)
         key = None if None in keys else self._key
         value = self._value if all(each is self._value for each in values) else None

@@ -17,7 +17,7 @@ from streamtable.flow.joins.tables import refuse_windowed
 from streamtable.flow.plan.nodes import Node
 from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.windows.keys import check_both_windowed
+from streamtable.flow.windows.keys import check_matching
 from streamtable.graph.group import Lookup
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class StreamJoins(ABC, Generic[K, V]):
     ) -> "KeyedStream[K, V3]":
         check_part(self._plan, table, f"{operator}()", KeyedTable)
         key = checked_keys(self._key, f"{operator}()")
-        check_both_windowed(f"{operator}()", key, table._key)  # noqa: SLF001 - of this package
+        check_matching(f"{operator}()", key, table._key)  # noqa: SLF001 - of this package
         rows = table._node  # noqa: SLF001 - of this package
         copartitioned((self._node, rows), operator)
         step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
@@ -261,6 +261,7 @@ class StreamJoins(ABC, Generic[K, V]):
         check_part(self._plan, table, what, KeyedTable)
         key = checked_keys(self._key, what)
         refuse_windowed(operator, key, table._key)  # noqa: SLF001 - of this package
+        check_matching(what, key, table._key)  # noqa: SLF001 - the same
         values = checked_codecs(operator, name, "values", self._value, table._value)  # noqa: SLF001 - of this package
         versions = table._versions  # noqa: SLF001 - the same
         if versions is None:
@@ -286,7 +287,7 @@ class StreamJoins(ABC, Generic[K, V]):
         check_part(self._plan, other, what, type(self))
         right: StreamJoins[K, Any] = other
         key = checked_keys(self._key, what)
-        check_both_windowed(what, key, checked_keys(right._key, what))
+        check_matching(what, key, checked_keys(right._key, what))
         values = checked_codecs(operator, name, "values", self._value, right._value)
         join = StreamJoin(operator, name, Bounds.of(within, grace), function)
         node = join.added(self._plan, (self._node, right._node), key, values)

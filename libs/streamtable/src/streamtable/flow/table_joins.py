@@ -10,6 +10,7 @@ from streamtable.flow.joins.rules import checked_codecs
 from streamtable.flow.joins.tables import TableJoin, refuse_windowed
 from streamtable.flow.plan.nodes import Node
 from streamtable.flow.plan.plan import Plan
+from streamtable.flow.windows.keys import check_matching
 
 if TYPE_CHECKING:
     from streamtable.flow.table import KeyedTable
@@ -146,6 +147,7 @@ class TableJoins(Generic[K, V]):
         nodes = self._node, right._node
         if on is None:
             refuse_windowed(operator, self._key, right._key)
+            check_matching(f"{operator}({name!r})", self._key, right._key)
             node, _ = TableJoin(operator, name, function, values).added(self._plan, nodes, self._key)
         else:
             keys = self._key, right._key

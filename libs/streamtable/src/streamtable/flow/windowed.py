@@ -21,7 +21,7 @@ from streamtable.flow.plan.nodes import Closed, DueColumns, Node, Source
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.windows.keys import Windowed
+from streamtable.flow.windows.keys import Windowed, check_matching
 from streamtable.flow.windows.windows import Session, Sliding, TimeWindow, Window
 from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Sum, reduced
 from streamtable.graph.due import Due
@@ -378,6 +378,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
                 f"{what}: its rows are of {window.meaning}, the right table's of {right._window.meaning}. Join tables "
                 "with equal tumbling or hopping windows"
             )
+        check_matching(what, self._key, right._key)
         values = checked_codecs(operator, name, "rows", self._value, right._value)
         join = TableJoin(operator, name, function, values)
         # When a window is closed, no side changes any more: the row has been in final().

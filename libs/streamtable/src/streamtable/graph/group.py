@@ -15,6 +15,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.decoding import codec_name
 from streamtable.base.evolution import has_schema
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.keys import form_of
 from streamtable.base.message import prefix_header
 from streamtable.base.ports import Codec, PreparedCodec
 from streamtable.base.topics import Stream, Table, legal_codec, legal_name
@@ -418,8 +419,11 @@ class Group(Generic[K, V]):
 
     def _check_keys(self) -> None:
         first, *others = [e.stream for e in self.inputs] + [e.table for e in self.joins]
+        shared = self.persist is not None or bool(self.joins)  # rows that all of them find by their keys
         for other in others:
-            if type(other.key) is not type(first.key):
+            if type(other.key) is not type(first.key) or (
+                shared and form_of(other.key) != form_of(first.key)
+            ):
                 raise GraphError(
                     f"inputs of group {self.name!r} are keyed differently: {first.name!r} by {first.key!r}, "
                     f"{other.name!r} by {other.key!r}; the same key must be the same bytes. A flow reads one of them in another "

@@ -14,6 +14,8 @@ from itertools import compress
 from operator import gt
 from typing import Any
 
+import structlog
+
 from streamtable.base.clock import Clock
 from streamtable.base.event_time import NO_TIME, EventTimes, InputTime, running_max
 from streamtable.base.types import NextOffset, RecordBatch
@@ -27,7 +29,10 @@ from streamtable.graph.timer import TIMERS
 
 _APPEND_TIME = 2  # the type of a timestamp that the broker has given, as the client says it
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that a datetime can say
+# So many seconds since 1970 are 2001, and so many milliseconds January 1970; ten times as many are 2286, and April 1970.
+_SECONDS = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+log = structlog.get_logger()
 
 
 class EventClock:
@@ -286,6 +291,7 @@ class TimedInput:
         self._ahead_ms = None if ahead is None else int(ahead / timedelta(milliseconds=1))
         self._event_clock = event_clock
         self._clock = clock
+        self._doubted = False
 
     def read(
         self,
@@ -308,6 +314,7 @@ class TimedInput:
         if failed:
             for index, error in failed.items():
                 bad[index] = self._invalid(records, index, error)
+        self._doubt(records, times)
         self._refuse_future(records, times, bad)
         return records.timed(self._event_clock.of(self._topic, times, marked, self._seen(records, times)))
 
@@ -367,6 +374,18 @@ class TimedInput:
         )
         failed.__cause__ = error
         return failed.at(*records.place, records.offsets[index])
+
+    def _doubt(self, records: RecordBatch, times: list[int]) -> None:
+        """Warn once of times that are most probably seconds: windows and joins would take each for the beginning of 1970."""
+        latest = max(times, default=NO_TIME)
+        if not self._doubted and _SECONDS <= latest < 10 * _SECONDS:
+            self._doubted = True
+            reason = (
+                f"{latest} is {as_text(latest)} in milliseconds, and {as_text(latest * 1000)} in seconds. Event times are "
+                "milliseconds since 1970: multiply by 1000 in time=, or in the program that stamps the records"
+            )
+            place = f"{records.topic}[{records.partition}]@{records.first_offset}"
+            log.warning("event times look like seconds", group=self._group, place=place, reason=reason)
 
     def _refuse_future(
         self, records: RecordBatch, times: list[int], bad: dict[int, StreamtableError]

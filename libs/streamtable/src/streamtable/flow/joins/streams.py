@@ -100,8 +100,15 @@ class StreamJoin:
         label = f"{self.operator} {self.name!r} {self.bounds.meaning}"
         step = JoinStep(state, rows, self.bounds, self.function, self.unmatched).step
         joined = plan.add(
-            group, label, *sides, step=step, edges=(state,), timed=True, windowed=True, grace_ms=self.bounds.grace_ms
-        )  # fmt: skip
+            group,
+            label,
+            *sides,
+            step=step,
+            edges=(state,),
+            timed=True,
+            windowed=True,
+            grace_ms=self.bounds.grace_ms,
+        )
         if not self.unmatched:
             return joined
         due = DueColumns(key, partial(self._waited, rows))

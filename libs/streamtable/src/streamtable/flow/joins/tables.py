@@ -123,7 +123,7 @@ class TableJoin:
 
 
 def marked_changes(side: int) -> Step:
-    """Return the step that makes records of changes, each the side and the new row."""
+    """Return the step that makes records of changes or of other records, each the side and the new row or the value."""
 
     def step(_: Scope, changes: Columns) -> Columns:
         return changes.with_values([(side, row) for row in changes.values])

@@ -7,7 +7,8 @@ from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from streamtable.base.decoding import ItemCodec
-from streamtable.base.ports import Codec, WindowedKeys
+from streamtable.base.keys import form_of
+from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow.windows.zone_days import ZoneDays
 
@@ -189,7 +190,10 @@ def _unpacked(data: bytes) -> tuple[int, int]:
     return end, start
 
 
-def check_both_windowed(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
-    """Raise `GraphError` if only one side of a join has keys of windows: nothing would ever match."""
-    if isinstance(left, WindowedKeys) != isinstance(right, WindowedKeys):
-        raise GraphError(f"{operator} of keys of windows with keys without: none of them would match")
+def check_matching(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
+    """Raise `GraphError` if no key of one side can have the bytes of a key of the other: nothing would ever match."""
+    if form_of(left) != form_of(right):
+        raise GraphError(
+            f"{operator} of keys by {left!r} with keys by {right!r}: equal keys have different bytes, and none of them would "
+            "match. Give one side the keys of the other by key_by(name, ..., key=codec, beside=other)"
+        )
