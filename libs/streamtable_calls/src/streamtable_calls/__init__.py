@@ -11,13 +11,5 @@ from streamtable_calls.record_retries import retried
 from streamtable_calls.retry import RateLimit, Retry
 
 __all__ = [
-    "Call",
-    "CallFailed",
-    "RateLimit",
-    "Retry",
-    "RetryAfter",
-    "call_each",
-    "call_id",
-    "call_ids",
-    "retried",
-]
+    "Call", "CallFailed", "RateLimit", "Retry", "RetryAfter", "call_each", "call_id", "call_ids", "retried",
+]  # fmt: skip
