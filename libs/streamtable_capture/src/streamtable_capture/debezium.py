@@ -167,17 +167,11 @@ class Debezium(Generic[T]):
     def encode(self, value: DatabaseChange[T]) -> bytes:
         """Return an envelope as a connector writes it, for tests. Raises `SerializationError` for other forms of changes."""
         if self.schemas or self.flattened or self.rows.own_plan:
-            raise SerializationError(
-                f"{self!r} writes no changes: those of a database are written by its connector"
-            )
-        body = {
-            "before": value.raw_before,
-            "after": value.after,
-            "source": value.source,
-            "transaction": value.transaction,
-        }
+            raise SerializationError(f"{self!r} writes no changes: a database's are written by its connector")
+        body = {"before": value.raw_before, "after": value.after, "source": value.source}
         try:
-            return msgspec.json.encode({**body, "op": value.op, "ts_ms": value.ts_ms})
+            others = {"transaction": value.transaction, "op": value.op, "ts_ms": value.ts_ms}
+            return msgspec.json.encode({**body, **others})
         except (TypeError, ValueError, AttributeError) as error:
             raise SerializationError(f"{self!r}: {error}") from error
 
