@@ -5,11 +5,5 @@ from streamtable_sinks.sink import Sink
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget, TakenPartition
 
 __all__ = [
-    "MemoryTarget",
-    "Sink",
-    "SinkChange",
-    "SinkPartition",
-    "SinkSource",
-    "SinkTarget",
-    "TakenPartition",
-]
+    "MemoryTarget", "Sink", "SinkChange", "SinkPartition", "SinkSource", "SinkTarget", "TakenPartition",
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """One topic of a sink's partition: its records, and the target's position in it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -27,7 +27,7 @@ from streamtable.graph.custom_task import AT_ONCE, CommitDue, TaskServices
 from streamtable.graph.edge import OnError
 from streamtable_sinks.decoded import DecodedChanges, decoded
 from streamtable_sinks.mark import PositionMark, Unknown
-from streamtable_sinks.target import SinkPartition, SinkSource, SinkTarget, TakenPartition
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget, TakenPartition
 
 log = structlog.get_logger()
 
@@ -338,7 +338,8 @@ class Lane:
             if (reason := self._unfit(chunk.records)) is not None:
                 before = decoded(self._around.source, chunks_of_one[:good], self._refused)
                 return before if before.bad else DecodedChanges((), good, [DeserializationError(reason)])
-        return decoded(self._around.source, chunks_of_one, self._refused)
+        found = decoded(self._around.source, chunks_of_one, self._refused)
+        return replace(found, changes=list(map(_as_first, found.changes, chunks_of_one)))
 
     def _unfit(self, record: RecordBatch) -> str | None:
         """Return why a replayed dead letter cannot be written; None if it can."""
@@ -369,9 +370,11 @@ class Lane:
             around.target.write(place, self._epoch, self._position, end, found.changes)
         except Rejected as error:
             self._buffer.put_back(chunks)
-            at_fault = error.offset
-            if at_fault is not None and any(change.offset == at_fault for change in found.changes):
-                self._refused[at_fault] = error
+            offsets = [change.offset for change in found.changes]
+            if error.offset in offsets:
+                at = offsets.index(error.offset)
+                read = [each for chunk in chunks for each in chunk.records.offsets]
+                self._refused[read[at] if self._retries else offsets[at]] = error
             elif found.good == 1:
                 self._refused[chunks[0].records.first_offset] = error
             else:
@@ -400,12 +403,14 @@ class Lane:
                 topic=batch.topic, partition=batch.partition, offset=offset,
             ) from error  # fmt: skip
         if rejected and around.on_error is OnError.SKIP:
-            log.warning(
-                "record is skipped",
-                sink=around.source.sink,
-                offset=offset,
-                reason=error.message,
-                **self._fields(),
-            )
+            fields = {**self._fields(), "offset": offset, "reason": error.message}
+            log.warning("record is skipped", sink=around.source.sink, **fields)
             return
         services.outputs.set_aside(batch, index, error)
+
+
+def _as_first(change: SinkChange, replayed: Chunk) -> SinkChange:
+    """Return the change of a replayed record with the offset and the time that it had in the source."""
+    origin = Origin.read(replayed.records.headers(0))
+    assert origin is not None, "checked"
+    return change._replace(offset=origin.offset, timestamp_ms=origin.timestamp_ms)

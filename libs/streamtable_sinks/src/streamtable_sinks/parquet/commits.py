@@ -23,13 +23,8 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "_commits"
 _DIGITS: Final = 12
-_NO_RETRY: Final = (
-    "PermissionDeniedError",
-    "UnauthenticatedError",
-    "InvalidPathError",
-    "NotSupportedError",
-    "UnknownConfigurationKeyError",
-)
+_NO_RETRY: Final = ("PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError",
+                    "UnknownConfigurationKeyError")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,13 +98,8 @@ class CommitLog:
             later.append(self._read(name))
             if later[-1].files is not None:
                 break
-        files = [
-            file
-            for entry in reversed(later)
-            for file in (*(entry.files or ()), entry.file)
-            if file is not None
-        ]
-        return LogState(later[0] if later else CommitEntry(), files)
+        files = [file for entry in reversed(later) for file in (*(entry.files or ()), entry.file)]
+        return LogState(later[0] if later else CommitEntry(), [file for file in files if file is not None])
 
     def replaced(self, files: Container[str], before: datetime) -> Iterator[str]:
         """Yield those of some files that had counted, and have not counted since before a time.
