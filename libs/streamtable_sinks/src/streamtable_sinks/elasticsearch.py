@@ -121,7 +121,7 @@ class Elasticsearch:
         for _ in range(_TRIES):
             held = self._held(place)
             topic_id = held.topic_id or place.topic_id
-            changes = {"owner": owner, "topic_id": topic_id, "index": held.index or self._index}
+            changes: Any = {"owner": owner, "topic_id": topic_id, "index": held.index or self._index}
             if self._put(place, held, replace(held, epoch=held.epoch + 1, **changes)):
                 if held.index not in {self._index, ""}:
                     log.warning("sink has written another index", sink=place.sink, index=held.index)
