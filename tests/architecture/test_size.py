@@ -23,12 +23,12 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_317,  # aim 3,000
     "libs/servicekit": 5_981,  # aim 6,000
-    "libs/streamtable_sinks": 2_386,
-    "libs/streamtable_capture": 1_834,
+    "libs/streamtable_sinks": 2_434,
+    "libs/streamtable_capture": 1_862,
     "spark": 4_407,  # aim 3,200
     "services/click_count": 484,  # aim 300; 107 of them are processes that answer, and the services that ask them
     "services/user_status": 429,  # aim 380
-    "libs/streamtable_calls": 1_527,  # aim 600
+    "libs/streamtable_calls": 1_553,  # aim 600
     "services/console": 1_930,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""

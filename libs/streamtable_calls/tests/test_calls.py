@@ -134,6 +134,53 @@ def test_the_other_side_says_when_to_try_again(tester: Tester) -> None:
     assert tester.calls(SCORE).pending == ["1"]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "pending"), [(float("nan"), [1]), (-1.0, [1]), (float("inf"), []), (1e20, [])]
+)
+def test_whatever_time_the_other_side_says_the_process_goes_on(
+    tester: Tester, seconds: float, pending: list[int]
+) -> None:
+    tester.run(group_of())
+    tester.emit_many(ORDERS, [("a", 1), ("b", 2)])
+    tester.calls(SCORE).fail(RetryAfter(seconds), request=1)
+    tester.calls(SCORE).answer(7, request=2)
+    assert results(tester, "b") == [(2, 7)]
+    tester.advance(1.1)
+    assert tester.calls(SCORE).pending == pending
+
+
+class Mute(ConnectionError):
+    def __str__(self) -> str:
+        raise AttributeError("it has no response")
+
+
+def test_an_error_whose_message_cannot_be_made_is_an_error_like_any_other(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit(ORDERS, "a", 1)
+    tester.calls(SCORE).fail(Mute())
+    tester.advance(1.1)
+    tester.calls(SCORE).answer(7)
+    assert results(tester) == [(1, 7)]
+
+
+def test_a_handler_whose_body_would_never_run_is_refused(tester: Tester) -> None:
+    async def waits(ctx: Context[str, Any], order: Any, score: Any) -> None:
+        ctx.set(score)
+
+    def yields(ctx: Context[str, Any], order: Any, score: Any) -> Any:
+        ctx.set(score)
+        yield score
+
+    for role in ("then", "failed"):
+        with pytest.raises(GraphError, match=f"{role} of call 'score' is a coroutine function"):
+            call_of(**{role: waits})
+    call = call_of(then=yields)
+    tester.run(group_of(call))
+    tester.emit(ORDERS, "a", 1)
+    with pytest.raises(GraphError, match="yields values, which only a flow passes on"):
+        tester.calls(call).answer(7)
+
+
 def test_a_call_that_is_not_tried_again_is_a_dead_letter_and_the_next_one_of_its_key_follows(
     tester: Tester,
 ) -> None:

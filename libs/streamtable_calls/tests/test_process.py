@@ -167,6 +167,65 @@ def test_an_attempt_that_takes_too_long_has_failed(make: Make, plain: bool) -> N
     assert "longer than 0.02 s" in str(error)
 
 
+class ServerTimeout(ConnectionError, TimeoutError):
+    """As clients of HTTP have: an error of their own that is a `TimeoutError` too."""
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_timeout_of_the_functions_own_is_its_error_and_not_the_timeout_of_the_call(
+    make: Make,
+    plain: bool,  # noqa: FBT001
+) -> None:
+    def function(request: Any) -> Any:
+        raise ServerTimeout("no answer within 2 s")
+
+    async def coroutine(request: Any) -> Any:
+        return function(request)
+
+    caller = make(function if plain else coroutine)
+    caller.start(1)
+    (error,) = caller.outcomes(1).values()
+    assert (type(error), str(error)) == (ServerTimeout, "no answer within 2 s")
+
+
+class Stopped(BaseException):
+    """An error that `except Exception` does not catch, as some libraries have."""
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Stopped])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_function_that_wants_to_end_the_process_fails_its_own_call_and_the_others_go_on(
+    make: Make,
+    error: type[BaseException],
+    plain: bool,  # noqa: FBT001
+) -> None:
+    def function(request: Any) -> Any:
+        if request == "bad":
+            raise error("usage: score [options]")
+        return request
+
+    async def coroutine(request: Any) -> Any:
+        return function(request)
+
+    caller = make(function if plain else coroutine, at_once=1)
+    caller.start("bad", "good")
+    found = caller.outcomes(2)
+    assert (type(found["bad"]), found["good"]) == (error, "good")
+
+
+def test_a_plain_function_that_raises_stop_iteration_has_failed_at_once(make: Make) -> None:
+    caller = make(lambda _: next(iter(())))
+    caller.start(1)
+    (error,) = caller.outcomes(1).values()
+    assert (type(error), "StopIteration" in str(error)) == (RuntimeError, True)
+
+
+def test_a_plain_function_that_returns_a_coroutine_is_waited_for(make: Make) -> None:
+    caller = make(lambda request: ident(request))  # noqa: PLW0108 - a plain function around it
+    caller.start(1)
+    assert caller.outcomes(1) == {"1": "g/0/1"}
+
+
 def test_requests_are_given_together_to_the_function_of_a_batch(make: Make) -> None:
     batches: list[int] = []
 

@@ -423,6 +423,8 @@ def handler(ctx: Context[str, Any], order: Any) -> None:
         lambda: retried(Input(ORDERS, handler), RETRY, pending_max=0),
         lambda: retried(Input(ORDERS, handler), RETRY, name="a\0b"),
         lambda: Retry(give_up_after=timedelta(0)),
+        lambda: Retry(on=ConnectionError),  # type: ignore[arg-type] # as `except` takes it
+        lambda: Retry(on=(ConnectionError, "TimeoutError")),  # type: ignore[arg-type]
     ],
 )
 def test_retries_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:

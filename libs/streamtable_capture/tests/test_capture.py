@@ -17,9 +17,11 @@ from libs.streamtable_capture.tests.shop_rows import Customer, Line
 from msgspec import Struct
 
 from streamtable import Changes, Context, Group, Input, Join, Json, Persist, RowChange, Stream, String, Table
-from streamtable.errors import GraphError
+from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow
 from streamtable_capture import Capture, ConnectKey, DatabaseChange, DatabaseSource, Debezium, Truncated
+from streamtable_capture.captured import Captured, CapturedRows
+from streamtable_capture.rows import RowType
 from streamtable_codecs import Confluent, FileRegistry
 from streamtable_testing import Tester
 
@@ -136,10 +138,11 @@ def change(op: str, lsn: int, row: Customer | None = None) -> DatabaseChange[Cus
 class Shop:
     """Emits changes as a connector does, unavailable values included."""
 
-    def __init__(self, tester: Tester, **given: Any) -> None:
+    def __init__(self, tester: Tester, *, timestamp_ms: int = 0, started: bool = True, **given: Any) -> None:
         self.raw, self.group = customers(**given)
-        self.tester = tester
-        tester.run(self.group)
+        self.tester, self.timestamp_ms = tester, timestamp_ms
+        if started:
+            tester.run(self.group)
 
     def emit(
         self,
@@ -155,7 +158,7 @@ class Shop:
         if unavailable and row is not None:
             row.bio = "__debezium_unavailable_value"
         named = [(f"__debezium.{name}", b'{"id":%d}' % other) for name, other in headers.items()]
-        self.tester.emit(self.raw, key, change(op, lsn, row), headers=named)
+        self.tester.emit(self.raw, key, change(op, lsn, row), headers=named, timestamp_ms=self.timestamp_ms)
 
     def tombstone(self, key: int) -> None:
         self.tester.emit(self.raw, key, None)
@@ -303,6 +306,45 @@ def test_a_row_that_waits_in_vain_becomes_a_dead_letter(tester: Tester) -> None:
     assert not shop.reasons
     shop.tester.advance(60)
     assert "has waited for 'bio' of its old key" in shop.reasons[0]
+
+
+MONTH_AGO_MS = -30 * 86_400_000
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_row_of_an_old_topic_waits_for_its_old_key_as_long_as_one_of_today(
+    tester: Tester, *, twice: bool
+) -> None:
+    """The records of a month ago are read from partitions of their own, one before the other."""
+    shop = Shop(tester, timestamp_ms=int(tester.clock.now() * 1000) + MONTH_AGO_MS)
+    shop.emit(1, "c", 10, bio="long")
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    tester.advance(5)
+    if twice:
+        shop.emit(7, "u", 30, unavailable=True)
+        tester.advance(5)
+    shop.emit(1, "d", 20, newkey=7)
+    assert shop.rows == {7: Customer(7, "at 30" if twice else "at 20", True, "long")}
+    assert not shop.reasons
+
+
+def test_a_row_of_an_old_topic_that_waits_in_vain_becomes_a_dead_letter_too(tester: Tester) -> None:
+    old_ms = int(tester.clock.now() * 1000) + MONTH_AGO_MS
+    shop = Shop(tester, deleted_for=timedelta(seconds=20), timestamp_ms=old_ms)
+    shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    tester.advance(5)
+    assert not shop.reasons
+    tester.advance(60)
+    assert "has waited for 'bio' of its old key" in shop.reasons[0]
+
+
+def test_a_deletion_in_an_old_topic_is_remembered(tester: Tester) -> None:
+    shop = Shop(tester, timestamp_ms=int(tester.clock.now() * 1000) + MONTH_AGO_MS)
+    shop.emit(1, "c", 10)
+    shop.emit(1, "d", 20)
+    tester.advance(5)
+    shop.emit(1, "c", 10)
+    assert shop.rows == {}
 
 
 def test_a_truncation_stops_the_group(tester: Tester) -> None:
@@ -472,6 +514,57 @@ def test_the_topic_of_the_table_is_json_that_other_programs_read(tester: Tester)
     shop.emit(1, "c", 10)
     raw: Table[int, Any] = Table("customers-table", ConnectKey(id=int), Json())
     assert tester.table(raw) == {1: {"id": 1, "name": "at 10", "active": True, "bio": None, "__position": 10}}
+
+
+class Slim(Struct):
+    """`Customer` as the program had it before."""
+
+    id: int
+    name: str
+    active: bool
+
+
+Slim.__qualname__ = Customer.__qualname__
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_column_that_the_class_has_got_since_is_not_its_default_where_the_change_does_not_say_it(
+    tester: Tester, *, moved: bool
+) -> None:
+    raw = Stream("public.customers", ConnectKey(id=int), Debezium(Slim))
+    slim: Capture[int, Any] = Capture("customers", raw)
+    tester.run(slim)
+    tester.emit(raw, 1, DatabaseChange(op="c", after=Slim(1, "ann", True), source=change("c", 10).source))
+    tester.stop(slim)
+    shop = Shop(
+        tester, started=False
+    )  # as the program is now, with the bio that the database has had all the time
+    tester.start(shop.group)
+    assert shop.rows == {1: Customer(1, "ann", True, None)}
+    if moved:
+        shop.emit(1, "d", 20, newkey=7)
+        shop.emit(7, "c", 20, unavailable=True, oldkey=1)
+    else:
+        shop.emit(1, "u", 20, unavailable=True)
+    assert shop.rows == ({} if moved else {1: Customer(1, "ann", True, None)})
+    assert "the value of 'bio' in table 'public.customers' is unavailable" in shop.reasons[0]
+
+
+class Measured(Struct):
+    id: int
+    note: str | None
+    degrees: float | None
+    all: list[float] | None = None
+
+
+@pytest.mark.parametrize("row", [Measured(1, None, float("nan")), Measured(1, None, 1.5, [float("-inf")])])
+def test_a_number_that_json_does_not_have_is_a_dead_letter_and_not_null(row: Measured) -> None:
+    codec = CapturedRows(RowType(Measured))
+    with pytest.raises(SerializationError, match="Measured has a number that is NaN or infinite"):
+        codec.encode(Captured(RowType(Measured), row, 10))
+    assert (
+        codec.decode(codec.encode(Captured(RowType(Measured), Measured(1, None, 1.5), 10))).row.degrees == 1.5
+    )
 
 
 class Wider(Struct):

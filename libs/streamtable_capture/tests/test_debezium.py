@@ -1,5 +1,6 @@
 """Envelopes and flattened records of the real connector, in each JSON form."""
 
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -13,7 +14,14 @@ from libs.streamtable_capture.tests.shop_rows import BareTyped, Customer, Line, 
 from msgspec import Struct
 
 from streamtable.errors import DeserializationError, GraphError
-from streamtable_capture import DatabaseChange, DatabaseSource, Debezium, Truncated, event_time
+from streamtable_capture import (
+    VARIABLE_SCALE_DECIMAL,
+    DatabaseChange,
+    DatabaseSource,
+    Debezium,
+    Truncated,
+    event_time,
+)
 from streamtable_codecs import Confluent, FileRegistry
 
 # ruff: noqa: DTZ001 - columns without a time zone are datetimes without one
@@ -203,6 +211,19 @@ def test_another_form_is_refused_with_the_declaration_that_fits(
 def test_hostile_bytes_are_poison(codec: Debezium[Any], data: bytes) -> None:
     with pytest.raises(DeserializationError):
         codec.decode(data)
+
+
+@pytest.mark.parametrize("digits", ["12345678901234567890123456789012345678", "-1", "0", "9" * 60])
+@pytest.mark.parametrize("scale", [0, 2, 40, -3])
+def test_a_decimal_has_all_its_digits(digits: str, scale: int) -> None:
+    number = int(digits)
+    data = b64encode(number.to_bytes(32, "big", signed=True)).decode()
+    kind: Any = Annotated[Decimal, VARIABLE_SCALE_DECIMAL]
+    codec = Debezium(Struct_with("n", kind))
+    row: Any = codec.decode(
+        b'{"op":"c","after":{"n":{"scale":%d,"value":"%s"}}}' % (scale, data.encode())
+    ).after
+    assert row.n.as_tuple() == (number < 0, tuple(map(int, digits.lstrip("-"))), -scale)
 
 
 def test_a_column_that_cannot_be_converted_is_named() -> None:

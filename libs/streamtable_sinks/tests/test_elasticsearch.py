@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from elasticsearch import Elasticsearch as Client
 from libs.streamtable_sinks.tests.starts import MEMBERS, start_at_once
 
 from localstores.elasticsearch import ElasticsearchServer
-from streamtable import Avro, Long, Stream, String, Table, Typed
-from streamtable.errors import ConfigurationError, RetryLater
+from streamtable import Avro, Json, Long, Stream, String, Table, Typed
+from streamtable.errors import ConfigurationError, Rejected, RetryLater
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
 from streamtable_sinks.elasticsearch import POSITIONS, Elasticsearch
 from streamtable_sinks.testing import VALUE, TargetSuite, changed
@@ -210,3 +211,122 @@ def test_an_index_that_is_closed_or_blocked_for_a_while_makes_no_dead_letters(
         client.indices.put_settings(index="operated", settings={"index.blocks.write": False})
     write()
     assert found(url, "operated") == [{"number": 1}]
+
+
+def source(sink: str, *, is_table: bool = True) -> SinkSource:
+    return SinkSource(sink, "rows", is_table, String(), Long())
+
+
+def written(target: Elasticsearch, place: SinkPartition, value: int, offset: int) -> None:
+    """Write one record as a new owner of the partition, which begins there."""
+    epoch = target.take(place, "a").epoch
+    target.write(place, epoch, None, offset, ())
+    target.write(place, epoch, offset, offset + 1, [SinkChange("a", value, offset, 0)])
+
+
+def make(url: str, index: str) -> Elasticsearch:
+    return Elasticsearch(url, index, document=lambda _, value: {"number": value})
+
+
+def test_documents_of_a_sink_with_another_name_or_of_a_topic_that_was_created_again_replace_those_of_before(
+    url: str,
+) -> None:
+    """The error of a topic that was created again tells to give the sink another name, or to reset it."""
+    first = SinkPartition("first", "rows", "old", 0)
+    with closing(make(url, "renamed")) as target:
+        target.open(source("first"))
+        written(target, first, 1, 5_000)
+        written(target, first, 2, 6_000)  # after a reset
+    with closing(make(url, "renamed")) as target:
+        target.open(source("second"))
+        written(target, SinkPartition("second", "rows", "new", 0), 3, 0)
+        assert found(url, "renamed") == [{"number": 3}]
+    with closing(make(url, "renamed")) as target:
+        target.open(source("first"))
+        written(target, first._replace(topic_id="new"), 4, 1)
+        assert found(url, "renamed") == [{"number": 4}]
+
+
+def test_a_sink_does_not_go_on_in_another_index_as_if_that_had_its_documents(url: str) -> None:
+    place = SinkPartition("moved", "rows", "id", 0)
+    with closing(make(url, "moved-from")) as target:
+        target.open(source("moved"))
+        written(target, place, 1, 0)
+    with closing(make(url, "moved-to")) as target:
+        target.open(source("moved"))
+        assert target.take(place, "a").position is None
+    with closing(make(url, "moved-from")) as target:
+        target.open(source("moved"))
+        assert target.take(place, "a").position == 1
+
+
+def test_an_index_that_was_deleted_and_is_created_again_has_no_position(url: str) -> None:
+    place = SinkPartition("again", "rows", "id", 0)
+    with closing(make(url, "again")) as target:
+        target.open(source("again"))
+        written(target, place, 1, 0)
+    with Client(url) as client:
+        client.indices.delete(index="again")
+    for _ in range(2):
+        with closing(make(url, "again")) as target:
+            target.open(source("again"))
+            assert target.take(place, "a").position is None
+
+
+def test_an_alias_of_indices_in_which_documents_are_not_replaced_is_refused_at_the_start(url: str) -> None:
+    with Client(url) as client:
+        for number in (1, 2):
+            client.indices.create(index=f"old{number}", aliases={"old": {"is_write_index": number == 2}})
+            client.indices.create(index=f"none{number}", aliases={"none": {}})
+        client.indices.create(index="one1", aliases={"one": {}})
+    for name, is_table in (("old", True), ("none", True), ("none", False)):
+        with (
+            closing(make(url, name)) as target,
+            pytest.raises(ConfigurationError, match="an alias of 2 indices"),
+        ):
+            target.open(source("aliased", is_table=is_table))
+    for name, is_table in (("old", False), ("one", True)):
+        with closing(make(url, name)) as target:
+            target.open(source("aliased", is_table=is_table))
+
+
+def test_an_event_whose_value_is_null_in_json_is_a_document(tester: Tester, url: str) -> None:
+    events: Stream[str, Any] = Stream("nulls", String(), Json())
+    with closing(Elasticsearch(url, "nulls", document=lambda _, value: {"number": value})) as target:
+        tester.run(Sink("nulls-out", events, target, max_wait=0.0), partitions=1)
+        tester.emit_raw("nulls", b"a", b"null")
+        tester.emit(events, "b", 2)
+        tester.advance(2)
+        assert sorted(map(str, found(url, "nulls"))) == ["{'number': 2}", "{'number': None}"]
+
+
+def test_an_id_that_is_no_unicode_is_a_dead_letter(url: str) -> None:
+    place = SinkPartition("odd", "rows", "id", 0)
+    with closing(Elasticsearch(url, "odd", id=lambda _: "\ud800")) as target:
+        target.open(source("odd"))
+        epoch = target.take(place, "a").epoch
+        target.write(place, epoch, None, 0, ())
+        with pytest.raises(Rejected, match="UnicodeEncodeError"):
+            target.write(place, epoch, 0, 1, [SinkChange("a", 1, 0, 0)])
+
+
+def test_a_dead_letter_that_is_replayed_twice_is_one_document_by_the_place_of_its_record(
+    tester: Tester, url: str
+) -> None:
+    numbers: Stream[str, int] = Stream("replayed", String(), Long())
+    bad = [2]
+    with closing(
+        Elasticsearch(url, "replayed", document=lambda _, value: {"number": b"" if value in bad else value})
+    ) as target:
+        out = Sink("replays", numbers, target, max_wait=0.0)
+        tester.run(out, partitions=1)
+        tester.emit_many(numbers, [("a", 1), ("b", 2)])
+        tester.advance(2)
+        (letter,) = tester.dead_letters(out)
+        bad.clear()
+        for _ in range(2):
+            tester.retry(out, letter)
+            tester.advance(2)
+        assert found(url, "replayed") == [{"number": 1}, {"number": 2}]
+        with Client(url) as client:
+            assert client.exists(index="replayed", id="replayed-0-1")

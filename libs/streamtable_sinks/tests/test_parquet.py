@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import duckdb
@@ -15,7 +17,7 @@ from obstore.store import S3Store
 
 from localkafka.process import Child, reserve_port
 from localkafka.waiting import wait_until
-from streamtable import Long, Stream, String
+from streamtable import Avro, Long, Stream, String
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
 from streamtable_sinks.parquet import Parquet, committed_files, compact, read_rows
 from streamtable_sinks.parquet.commits import CommitEntry, CommitLog
@@ -174,3 +176,32 @@ def test_members_that_start_at_once_create_the_folder_once(tmp_path: Path) -> No
         folder = tmp_path / str(number) / "events"
         start_at_once(partial(Parquet, folder))
         assert sorted(read_rows(folder)["value"].to_pylist()) == list(range(MEMBERS))
+
+
+def test_rows_of_a_program_that_got_another_field_are_read_beside_those_of_before(tmp_path: Path) -> None:
+    def write(sink: str, row: dict[str, Any], schema: pa.Schema) -> None:
+        place = SinkPartition(sink, "events", "id", 0)
+        target = Parquet(tmp_path, columns=lambda _, value: value, schema=schema)
+        target.open(SinkSource(sink, "events", False, String(), VALUE))
+        epoch = target.take(place, "a").epoch
+        target.write(place, epoch, None, 0, ())
+        target.write(place, epoch, 0, 1, [SinkChange("a", row, 0, 0)])
+
+    write("a", {"number": 1}, pa.schema([("number", pa.int32())]))
+    write("b", {"text": "new", "number": 1 << 40}, pa.schema([("text", pa.string()), ("number", pa.int64())]))
+    assert read_rows(tmp_path).select(["number", "text"]).to_pylist() == [
+        {"number": 1, "text": None},
+        {"number": 1 << 40, "text": "new"},
+    ]
+
+
+def test_a_decimal_of_more_than_38_digits_has_them_all(tester: Tester, tmp_path: Path) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}
+    sums: Stream[str, Any] = Stream(
+        "sums", String(), Avro({"type": "record", "name": "S", "fields": [{"name": "sum", "type": kind}]})
+    )
+    tester.run(Sink("out", sums, Parquet(tmp_path), max_wait=0.0), partitions=1)
+    most = Decimal("9" * 58 + ".99")
+    tester.emit(sums, "a", {"sum": most})
+    tester.advance(2)
+    assert read_rows(tmp_path)["sum"].to_pylist() == [most]

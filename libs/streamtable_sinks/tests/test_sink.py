@@ -393,6 +393,29 @@ def test_a_replayed_dead_letter_of_a_stream_is_written(tester: Tester) -> None:
     assert "does not come from this partition" in tester.dead_letters(out)[-1].reason
 
 
+def test_a_replayed_dead_letter_has_the_place_and_the_time_of_its_record(tester: Tester) -> None:
+    target = Corrected(names=True)
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    for number in range(1, 9):
+        tester.emit(EVENTS, "a", 7 * number, timestamp_ms=1_600_000_000_000 + number)
+    tester.advance(2)
+    letters = tester.dead_letters(out)
+    for at in (5, 2):
+        tester.retry(out, letters[at])  # refused again
+    tester.advance(2)
+    again = tester.dead_letters(out)[-2:]
+    assert sorted(each.origin.offset for each in again) == [2, 5]
+    target.corrected = True
+    for at in (5, 2):
+        tester.retry(out, letters[at])
+    tester.advance(2)
+    assert [(change.value, change.offset, change.timestamp_ms) for _, change in target.applied] == [
+        (42, 5, 1_600_000_000_006),
+        (21, 2, 1_600_000_000_003),
+    ]
+
+
 def test_a_replayed_change_of_a_table_is_refused_as_the_row_may_have_changed_since(tester: Tester) -> None:
     target = Corrected(names=True)
     out = Sink("out", TOTALS.table, target, max_wait=0.0)

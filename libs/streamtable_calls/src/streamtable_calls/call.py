@@ -16,11 +16,12 @@ When it is answered, the row gets the answer and a time, and the engine calls it
 from collections.abc import Callable, Iterable
 from copy import copy
 from datetime import timedelta
+from inspect import isasyncgenfunction, iscoroutinefunction, isgenerator
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable import Codec, Context, OnError, Timer
 from streamtable.base.types import RecordBatch
-from streamtable.errors import DeserializationError
+from streamtable.errors import DeserializationError, GraphError
 from streamtable.handlers.timers import NEVER_MS, payload_of
 from streamtable_calls.commands_to_group import CallCommand, command_of
 from streamtable_calls.edge import PendingEdge
@@ -95,11 +96,27 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         breaker: int | None = 20,
     ) -> None:
         settings = CallSettings(
-            name, function, request, response, order, at_once, batch, batch_within, timeout,
-            retry or Retry(attempts=1), rate, pending_max, breaker,
-        )  # fmt: skip
+            name,
+            function,
+            request,
+            response,
+            order,
+            at_once,
+            batch,
+            batch_within,
+            timeout,
+            retry or Retry(attempts=1),
+            rate,
+            pending_max,
+            breaker,
+        )
         for field, value in {"settings": settings, "then": then, "failed": failed}.items():
             object.__setattr__(self, field, value)  # as in any frozen dataclass
+        for role, handler in (("then", then), ("failed", failed)):
+            if iscoroutinefunction(handler) or isasyncgenfunction(handler):
+                raise GraphError(
+                    f"{role} of call {name!r} is a coroutine function, and nothing waits for it: give a plain one"
+                )
         codec = PendingCallCodec(f"call of {request!r} answered by {response!r}")
         Timer.__init__(self, name, self._ended, codec, clock="wall", on_error=on_error)
 
@@ -138,7 +155,10 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         return self.failed(ctx, request, error) or ()
 
     def _ended(self, ctx: Context[K, V], pending: PendingCall) -> None:
-        self.finish(ctx, pending)
+        if isgenerator(self.finish(ctx, pending)):
+            raise GraphError(
+                f"a handler of call {self.name!r} yields values, which only a flow passes on: emit them, or use call_each()"
+            )
 
     def handled_by(self, handler: Callable[[Context[K, V], PendingCall], None]) -> "Call[K, Q, R, V]":
         """Return the same call, with another handler of those that have ended: `ctx.call` takes either."""

@@ -50,3 +50,11 @@ class CallFailed(StreamtableError):
         times = "once" if attempts == 1 else f"{attempts} times"
         super().__init__(f"the call {call!r} has failed; it was tried {times}: {reason}")
         self.call, self.attempts, self.reason = call, attempts, reason
+
+
+def text_of(error: BaseException) -> str:
+    """Return the class and the message of an error of the program, whose `__str__` may itself fail."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as failed:  # noqa: BLE001 - the program's function may raise anything
+        return f"{type(error).__name__}, whose message cannot be made: {type(failed).__name__}"

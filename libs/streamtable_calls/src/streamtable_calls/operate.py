@@ -152,9 +152,8 @@ def refuse_members(cluster: Cluster, group: str) -> None:
     """Raise `Refused` if a group has members."""
     found = cluster.describe_groups([group]).get(group)
     if found is not None and found.members:
-        raise Refused(
-            f"group {group!r} runs, on {', '.join(each.host for each in found.members)}: stop it first"
-        )
+        hosts = ", ".join(each.host for each in found.members)
+        raise Refused(f"group {group!r} runs, on {hosts}: stop it first")
 
 
 def _produce(cluster: Cluster, group: str, records: Iterable[OutputRecord]) -> None:

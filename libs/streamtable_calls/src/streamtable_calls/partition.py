@@ -15,7 +15,7 @@ from streamtable import StateTable
 from streamtable.base.clock import Clock
 from streamtable.base.limited_log import LimitedLog
 from streamtable.handlers.timers import PendingTimer, payload_of
-from streamtable_calls.errors import PendingCallsLeft
+from streamtable_calls.errors import PendingCallsLeft, text_of
 from streamtable_calls.held import release
 from streamtable_calls.metrics import AttemptOutcome, CallMeters
 from streamtable_calls.pending import OWN, CallState, PendingCall
@@ -179,9 +179,8 @@ class PartitionCalls:
     def oldest_call_ms(self, call: str) -> int | None:
         """Return the event time of the oldest pending call of a name, in milliseconds since 1970. Any thread."""
         known = list(self._known.items())  # at once, as the main thread changes it
-        return min(
-            (made for key, made in known if made and PendingTimer.decode(key).name == call), default=None
-        )
+        times = (made for key, made in known if made and PendingTimer.decode(key).name == call)
+        return min(times, default=None)
 
     # ---- called by the executor, from its thread -----------------------------------------------------------------------
 
@@ -319,25 +318,18 @@ class PartitionCalls:
         if pending.state is not CallState.ANSWERED:
             last = pending.state is CallState.FAILED
             self._warn("call failed" if last else "attempt failed, the call is repeated", call.name, pending)
-        outcome_name = {
-            CallState.WAITING: "retried",
-            CallState.ANSWERED: "answered",
-            CallState.FAILED: "failed",
-        }
-        self._ended.append(AttemptOutcome(call.name, outcome_name[pending.state]))
-        # A time that is over makes the row due at once; its handler sees it as the time of the request.
         waits = pending.state is CallState.WAITING
-        self._rows.raw.put(
-            outcome.row_key, pending.row() if waits else pending.row(min(pending.made_ms, now_ms))
-        )
+        self._ended.append(AttemptOutcome(call.name, "retried" if waits else pending.state.name.lower()))
+        # A time that is over makes the row due at once; its handler sees it as the time of the request.
+        row = pending.row() if waits else pending.row(min(pending.made_ms, now_ms))
+        self._rows.raw.put(outcome.row_key, row)
         self._written.append(outcome)
         self._changed.append(outcome.row_key)
         return 1
 
     def _warn(self, event: str, name: str, pending: PendingCall) -> None:
-        self._limited_log.warning(
-            event, group=self._group, call=name, attempts=pending.attempts, error=pending.error
-        )
+        fields: Any = {"attempts": pending.attempts, "error": pending.error}
+        self._limited_log.warning(event, group=self._group, call=name, **fields)
 
     def _measure(self) -> None:
         """Decide whether the inputs of the partition go on."""
@@ -365,7 +357,7 @@ def after(pending: PendingCall, call: CallSettings, outcome: Outcome, now_ms: in
             return pending._replace(state=CallState.ANSWERED, attempts=attempts, answer=answer, error="")
         except Exception as refused:  # noqa: BLE001 - a codec may raise anything; the call fails with it
             error = refused
-    text = f"{type(error).__name__}: {error}"
+    text = text_of(error)
     if pause is None:
         return pending._replace(state=CallState.FAILED, attempts=attempts, error=text)
     return pending._replace(attempts=attempts, next_ms=now_ms + int(pause * 1000), error=text)

@@ -51,14 +51,11 @@ class PendingCall(NamedTuple):
     error: str = ""
 
     def encode(self) -> bytes:
-        head = _HEAD.pack(
-            self.state, self.attempts, self.made_ms, self.since_ms, self.next_ms, len(self.request)
-        )
+        times = (self.made_ms, self.since_ms, self.next_ms)
+        head = _HEAD.pack(self.state, self.attempts, *times, len(self.request))
         # An error's text may hold anything, also halves of surrogate pairs.
-        error = self.error[:ERROR_CHARACTERS_MAX].encode("ascii", errors="backslashreplace")[
-            :ERROR_CHARACTERS_MAX
-        ]
-        tail = self.answer if self.state is CallState.ANSWERED else error
+        error = self.error[:ERROR_CHARACTERS_MAX].encode("ascii", errors="backslashreplace")
+        tail = self.answer if self.state is CallState.ANSWERED else error[:ERROR_CHARACTERS_MAX]
         return b"%b%b%b" % (head, self.request, tail)
 
     @staticmethod
@@ -71,9 +68,15 @@ class PendingCall(NamedTuple):
                 raise ValueError("it is cut off")
             answered = CallState(state) is CallState.ANSWERED
             return PendingCall(
-                request, made_ms, since_ms, CallState(state), attempts, next_ms,
-                tail if answered else b"", "" if answered else tail.decode(),
-            )  # fmt: skip
+                request,
+                made_ms,
+                since_ms,
+                CallState(state),
+                attempts,
+                next_ms,
+                tail if answered else b"",
+                "" if answered else tail.decode(),
+            )
         except Exception as error:
             raise DeserializationError(f"the row is no pending call: {error}") from error
 
@@ -118,6 +121,5 @@ def next_number(rows: StateRows[bytes]) -> int:
 
 def room_for_error(request: bytes) -> str:
     """Return the text in the place of an error, so that a row that fits now fits with an error, too."""
-    return (
-        " " * ERROR_CHARACTERS_MAX if len(request) > _LARGE_BYTES else ""
-    )  # only large ones could be too large then
+    # Only large ones could be too large then.
+    return " " * ERROR_CHARACTERS_MAX if len(request) > _LARGE_BYTES else ""

@@ -19,9 +19,8 @@ class PendingTimes:
 
     def __init__(self, rows: StateTable[bytes, bytes]) -> None:
         self._rows = rows
-        self._heap: list[tuple[int, bytes]] | None = (
-            None  # with rows that are gone, up to the first that is not
-        )
+        # With rows that are gone, up to the first that is not.
+        self._heap: list[tuple[int, bytes]] | None = None
         self._entries_max = 0  # then those that are gone are dropped, if the oldest one stays for long
         self._known: set[bytes] = set()
 

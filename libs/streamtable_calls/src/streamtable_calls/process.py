@@ -13,6 +13,7 @@ import structlog
 from streamtable import StateTable
 from streamtable.base.clock import Clock
 from streamtable.observe import Metrics
+from streamtable_calls.errors import text_of
 from streamtable_calls.ids import running
 from streamtable_calls.metrics import CallMeters, PendingNow
 from streamtable_calls.partition import Attempt, Executor, Outcome, PartitionCalls
@@ -344,22 +345,26 @@ class CallQueue:
         call = self._call
         requests = [attempt.request for attempt in attempts]
         argument = requests if call.batch > 1 else requests[0]
+        limit = asyncio.timeout(call.timeout.total_seconds())
         try:
-            async with asyncio.timeout(call.timeout.total_seconds()):
+            async with limit:
                 work = call.function(argument) if self._is_coroutine else _in_thread(call.function, argument)
                 found = await work
-        except TimeoutError as error:
-            late = TimeoutError(f"the call took longer than {call.timeout.total_seconds():g} s: {error}")
-            return [late for _ in attempts]
-        except Exception as error:  # noqa: BLE001 - user code may raise anything
-            return [error for _ in attempts]
+                if inspect.isawaitable(found):  # a plain function around a coroutine function
+                    found = await found
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything; SystemExit would end the event loop
+            failed = error
+            if isinstance(error, TimeoutError) and limit.expired():
+                seconds = call.timeout.total_seconds()
+                failed = TimeoutError(f"the call took longer than {seconds:g} s: {error}")
+            return [failed for _ in attempts]
         if call.batch == 1:
             return [found]
         if not isinstance(found, Sequence) or len(found) != len(attempts):
             many = len(found) if isinstance(found, Sequence) else type(found).__name__
-            wrong = WrongResults(
-                f"{len(attempts)} requests were given to {call.name!r}, and it returned {many}"
-            )
+            wrong = WrongResults(f"{call.name!r} was given {len(attempts)} requests, and it returned {many}")
             return [wrong for _ in attempts]
         return found
 
@@ -371,18 +376,18 @@ class CallQueue:
         self._failures += 1
         now = self._loop.time()
         # Those that were running when the pause began say nothing new.
-        if (
-            self._call.breaker is not None
-            and self._failures >= self._call.breaker
-            and now >= self._paused_until
-        ):
+        most = self._call.breaker
+        if most is not None and self._failures >= most and now >= self._paused_until:
             self._pauses += 1
             pause = self._call.retry.growing_seconds(self._pauses)
             self._paused_until = now + pause
             log.warning(
-                "calls paused", call=self._call.name, failures=self._failures, seconds=pause,
-                error=repr(results[0]),
-            )  # fmt: skip
+                "calls paused",
+                call=self._call.name,
+                failures=self._failures,
+                seconds=pause,
+                error=text_of(results[0]),
+            )
 
 
 class WrongResults(Exception):
@@ -404,9 +409,12 @@ def _in_thread(function: Callable[[Any], Any], argument: Any) -> Awaitable[Any]:
             done.set_exception(error)
 
     def run() -> None:
-        result, failed = None, None
+        result: Any = None
+        failed: BaseException | None = None
         try:
             result = context.run(function, argument)
+        except StopIteration as error:  # which no future takes
+            failed = RuntimeError(f"the function raised StopIteration({error})")
         except BaseException as error:  # noqa: BLE001 - handed to the loop
             failed = error
         if not loop.is_closed():

@@ -27,6 +27,7 @@ from streamtable.errors import (
 from streamtable.handlers.timers import NEVER_MS, PendingTimer, payload_of, time_of
 from streamtable_calls.commands_to_group import CallCommand, command_of
 from streamtable_calls.edge import PendingEdge
+from streamtable_calls.errors import text_of
 from streamtable_calls.held import HeldRecord, hold, release, waits
 from streamtable_calls.pending import PendingCall, PendingCallCodec, next_number, room_for_error
 from streamtable_calls.retry import Retry
@@ -122,13 +123,12 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
             pause = self._pause_seconds(error, 1, 0.0)
             if pause is None:
                 raise  # treated as in any input
-            raise DoInstead(partial(self._keep, ctx, error, pause), f"retried: {_text(error)}") from error
+            raise DoInstead(partial(self._keep, ctx, error, pause), f"retried: {text_of(error)}") from error
 
     def _keep(self, ctx: Context[K, V], error: Exception, pause: float) -> None:
         record, pending = self._held(ctx)
-        tried = pending._replace(
-            attempts=1, since_ms=ctx.timers.now_ms, error=_text(error).ljust(len(pending.error))
-        )
+        text = text_of(error).ljust(len(pending.error))
+        tried = pending._replace(attempts=1, since_ms=ctx.timers.now_ms, error=text)
         self._wait(ctx, record, tried, pause)
         if self._in_order:
             hold(ctx.timers.rows(self), self._place(ctx))
@@ -159,7 +159,7 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
         except Exception as error:
             now_ms = ctx.timers.now_ms
             tried = pending._replace(
-                attempts=pending.attempts + 1, since_ms=pending.since_ms or now_ms, error=_text(error)
+                attempts=pending.attempts + 1, since_ms=pending.since_ms or now_ms, error=text_of(error)
             )
             pause = self._pause_seconds(error, tried.attempts, (now_ms - tried.since_ms) / 1000)
             if pause is None and self.edge.on_error is OnError.STOP:
@@ -172,10 +172,8 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
         self, ctx: Context[K, V], record: HeldRecord, pending: PendingCall, error: Exception
     ) -> None:
         self._stand(ctx, record, record.timestamp_ms)
-        times = "once" if pending.attempts == 1 else f"{pending.attempts} times"
-        failed = HandlerFailed(
-            f"the record has failed and is not retried; it was tried {times}: {pending.error}"
-        )
+        tried = f"it was tried {'once' if pending.attempts == 1 else f'{pending.attempts} times'}"
+        failed = HandlerFailed(f"the record has failed and is not retried; {tried}: {pending.error}")
         failed.__cause__ = error
         if self.edge.on_error is OnError.DEAD_LETTER:
             ctx.set_aside(failed)
@@ -210,7 +208,3 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
 
     def __repr__(self) -> str:
         return f"RecordRetries({self.name!r})"
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from math import isnan
+from typing import Final
 
 from streamtable.errors import GraphError
 from streamtable_calls.errors import RetryAfter
+
+_YEAR_SECONDS: Final = 365 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,15 @@ class Retry:
 
     def __post_init__(self) -> None:
         if self.first <= timedelta(0) or self.most < self.first:
-            raise GraphError(
-                f"Retry pauses for {self.first} at first and {self.most} at most: give 0 < first <= most"
-            )
+            raise GraphError(f"Retry has first={self.first} and most={self.most}: give 0 < first <= most")
         if self.factor < 1:
             raise GraphError(f"Retry has factor={self.factor!r}: give at least 1")
         if self.attempts < 1:
             raise GraphError(f"Retry has attempts={self.attempts!r}: give at least 1")
+        on: object = self.on
+        classes = on if isinstance(on, tuple) else (None,)
+        if not all(isinstance(each, type) and issubclass(each, BaseException) for each in classes):
+            raise GraphError(f"Retry has on={on!r}: give a tuple of classes of errors, as (ConnectionError,)")
         if self.give_up_after is not None and self.give_up_after <= timedelta(0):
             raise GraphError(f"Retry has give_up_after={self.give_up_after}: give a time, or None")
 
@@ -49,7 +55,9 @@ class Retry:
         """
         if attempts >= self.attempts or not isinstance(error, (RetryAfter, *self.on)):
             return None
-        pause = max(error.seconds, 0.0) if isinstance(error, RetryAfter) else self.growing_seconds(attempts)
+        pause = self.growing_seconds(attempts)
+        if isinstance(error, RetryAfter) and not isnan(error.seconds):
+            pause = min(max(error.seconds, 0.0), _YEAR_SECONDS)  # the other side may say anything
         most = self.give_up_after
         return None if most is not None and since_seconds + pause > most.total_seconds() else pause
 

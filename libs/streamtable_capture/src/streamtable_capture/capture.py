@@ -229,7 +229,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             if waiting is not None:
                 moves.put(key_of_move(ctx.raw_key, pending), {**waiting, "next": [new_key, position]})
             else:
-                self._send(ctx, new_key, position, None if held is None else self.rows.columns(held.row))
+                self._send(ctx, new_key, position, None if held is None else held.columns())
         elif pending is not None:
             self._wait_no_longer(ctx, pending)
         ctx.delete()
@@ -247,7 +247,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         """Return the row of a change that lacks columns; None if it waits for the values of its old key."""
         moves, known, missing = ctx.table(MOVES), change.known or {}, change.unavailable
         if held is not None:
-            return self._merged(known, missing, self.rows.columns(held.row))
+            return self._merged(ctx, change.source.qualified_table, known, missing, held.columns())
         of_move = position if pending is None else pending
         found = None if of_move is None else moves.get(key_of_move(ctx.raw_key, of_move))
         if pending is not None and found is not None and "known" in found:
@@ -256,23 +256,16 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             missing = tuple(name for name in missing if name not in known)
         elif found is not None and found.get("row") is not None:
             moves.delete(key_of_move(ctx.raw_key, of_move))
-            return self._merged(known, missing, found["row"])
+            return self._merged(ctx, change.source.qualified_table, known, missing, found["row"])
         elif found is not None or of_move is None or _header(ctx, _OLD_KEY) is None:
             ctx.fail(_unavailable(change.source.qualified_table, missing))
         if not missing:
-            return self._merged(known, (), {})
-        until = ctx.timestamp_ms + self._kept_ms
-        waiting = {
-            "known": known,
-            "missing": missing,
-            "table": change.source.qualified_table,
-            "position": position,
-            "until": until,
-        }
+            return self._merged(ctx, "", known, (), {})
+        until, table = self._until(ctx), change.source.qualified_table
+        waiting = {"known": known, "missing": missing, "table": table, "position": position, **until}
         moves.put(key_of_move(ctx.raw_key, of_move), waiting)
-        ctx.table(DELETED).put(
-            ctx.raw_key, {"position": position, "tombstone": False, "pending": of_move, "until": until}
-        )
+        note = {"position": position, "tombstone": False, "pending": of_move, **until}
+        ctx.table(DELETED).put(ctx.raw_key, note)
         return None
 
     def _arrived(self, ctx: Context[K, Row[T]], moved: Note) -> None:
@@ -283,7 +276,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         moves, key = ctx.table(MOVES), key_of_move(ctx.raw_key, moved["position"])
         waiting = moves.get(key)
         if waiting is None:
-            moves.put(key, {"row": moved["row"], "until": ctx.timestamp_ms + self._kept_ms})
+            moves.put(key, {"row": moved["row"], **self._until(ctx)})
             return
         if "done" in waiting:
             moves.delete(key)
@@ -292,7 +285,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             ctx.fail(_unavailable(waiting["table"], waiting["missing"]))
         row = None
         if moved["row"] is not None:
-            row = self._merged(waiting["known"], waiting["missing"], moved["row"])
+            row = self._merged(ctx, waiting["table"], waiting["known"], waiting["missing"], moved["row"])
         moves.delete(key)
         if "next" in waiting:
             new_key, position = waiting["next"]
@@ -300,14 +293,25 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         elif row is not None:
             ctx.set(Captured(self.rows, row, waiting["position"]))
 
-    def _merged(self, known: Note, missing: tuple[str, ...], old: Note) -> T:
-        row: T = self.rows.converted({**known, **{name: old[name] for name in missing if name in old}})
+    def _merged(
+        self, ctx: Context[K, Row[T]], table: str, known: Note, missing: Sequence[str], old: Note
+    ) -> T:
+        if lacking := tuple(name for name in missing if name not in old):
+            ctx.fail(
+                _unavailable(table, lacking)
+            )  # of before the row's class had the field: its default is not the value
+        row: T = self.rows.converted({**known, **{name: old[name] for name in missing}})
         return row
 
     def _remember(self, ctx: Context[K, Row[T]], position: Position, *, tombstone: bool) -> None:
         """Keep the position of a deletion; `tombstone`: the one that follows it is to change nothing."""
-        note = {"position": position, "tombstone": tombstone, "until": ctx.timestamp_ms + self._kept_ms}
-        ctx.table(DELETED).put(ctx.raw_key, note)
+        ctx.table(DELETED).put(
+            ctx.raw_key, {"position": position, "tombstone": tombstone, **self._until(ctx)}
+        )
+
+    def _until(self, ctx: Context[K, Row[T]]) -> Note:
+        """Return the end of the time that a note is kept, and that time."""
+        return {"until": ctx.timestamp_ms + self._kept_ms, "kept": self._kept_ms}
 
     def _send(self, ctx: Context[K, Row[T]], new_key: str, position: Position, row: Note | None) -> None:
         """Send the values of a row to its new key, which is given as the connector writes it in a header."""
@@ -322,7 +326,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         if found is not None and "row" in found:
             moves.delete(key)
         else:
-            moves.put(key, {"done": True, "until": ctx.timestamp_ms + self._kept_ms})
+            moves.put(key, {"done": True, **self._until(ctx)})
 
 
 def _header(ctx: Context[Any, Any], name: str) -> str | None:

@@ -6,6 +6,7 @@ So any program that reads JSON reads the table; readers that have declared `Capt
 """
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -41,6 +42,12 @@ class Captured(Generic[T]):
             self._row = self._rows.row(self._data, {})
         return self._row
 
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the row, as JSON has them: without those that its class did not have when it was written."""
+        found = self._rows.columns(self.row)
+        written = msgspec.json.decode(self._data, type=dict[str, Any]) if self._data else found
+        return {name: value for name, value in found.items() if name in written}
+
 
 class CapturedRows(Generic[T]):
     """The codec of rows with positions, for the group that writes them."""
@@ -50,6 +57,10 @@ class CapturedRows(Generic[T]):
 
     def encode(self, value: Captured[T]) -> bytes:
         data = encoded(value.row)
+        if b"null" in data and self._rows.may_have_floats and not _finite(msgspec.to_builtins(value.row)):
+            raise SerializationError(
+                f"{self._rows} has a number that is NaN or infinite, and JSON has no such number"
+            )
         comma = b"," if len(data) > 2 else b""  # noqa: PLR2004 - {}
         return b"".join((data[:-1], comma, _POSITION, msgspec.json.encode(value.position), b"}"))
 
@@ -81,6 +92,13 @@ class PlainRows(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Captured({self._rows})"
+
+
+def _finite(value: Any) -> bool:
+    """Whether all numbers of a value are finite: the others would be written as null."""
+    if isinstance(value, dict | list):
+        return all(map(_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or isfinite(value)
 
 
 def encoded(row: Any) -> bytes:

@@ -140,9 +140,13 @@ class Debezium(Generic[T]):
         self._unavailable = _Unavailable(placeholder)
         self._marks = self._unavailable.marks()
         self._change: Any = defstruct(
-            "DatabaseChange", [("after", row | None, None)], bases=(DatabaseChange,), namespace={"rows": self.rows}, kw_only=True,
+            "DatabaseChange",
+            [("after", row | None, None)],
+            bases=(DatabaseChange,),
+            namespace={"rows": self.rows},
+            kw_only=True,
             rename={"raw_before": "before"},
-        )  # fmt: skip
+        )
         self._envelope: msgspec.json.Decoder[DatabaseChange[T]] = msgspec.json.Decoder(self._change)
         self._columns = msgspec.json.Decoder(_Columns)
         self._flat_marks = msgspec.json.Decoder(_Marks)
@@ -167,17 +171,11 @@ class Debezium(Generic[T]):
     def encode(self, value: DatabaseChange[T]) -> bytes:
         """Return an envelope as a connector writes it, for tests. Raises `SerializationError` for other forms of changes."""
         if self.schemas or self.flattened or self.rows.own_plan:
-            raise SerializationError(
-                f"{self!r} writes no changes: those of a database are written by its connector"
-            )
-        body = {
-            "before": value.raw_before,
-            "after": value.after,
-            "source": value.source,
-            "transaction": value.transaction,
-        }
+            raise SerializationError(f"{self!r} writes no changes: a database's are written by its connector")
+        body = {"before": value.raw_before, "after": value.after, "source": value.source}
         try:
-            return msgspec.json.encode({**body, "op": value.op, "ts_ms": value.ts_ms})
+            others = {"transaction": value.transaction, "op": value.op, "ts_ms": value.ts_ms}
+            return msgspec.json.encode({**body, **others})
         except (TypeError, ValueError, AttributeError) as error:
             raise SerializationError(f"{self!r}: {error}") from error
 
@@ -234,8 +232,12 @@ class Debezium(Generic[T]):
 
     def _made(self, found: _Columns, plan: Plan) -> DatabaseChange[T]:
         made: DatabaseChange[T] = self._change(
-            op=found.op, source=found.source, transaction=found.transaction, ts_ms=found.ts_ms, raw_before=found.before
-        )  # fmt: skip
+            op=found.op,
+            source=found.source,
+            transaction=found.transaction,
+            ts_ms=found.ts_ms,
+            raw_before=found.before,
+        )
         if found.after is not None:
             self._fill(made, found.after, plan)
         return made
@@ -294,9 +296,11 @@ class Debezium(Generic[T]):
     def _explain(self, data: bytes, error: msgspec.ValidationError) -> NoReturn:
         """Raise what is wrong with the form of a message, or else that its row does not fit."""
         if "required field `op`" in str(error):
-            form = "a message with a schema: declare schemas=True" if b'"payload"' in data[:20_000] else (
-                _NO_ENVELOPE
-            )  # fmt: skip
+            form = (
+                "a message with a schema: declare schemas=True"
+                if b'"payload"' in data[:20_000]
+                else (_NO_ENVELOPE)
+            )
             raise DeserializationError(form) from error
         raise self.rows.unfit(error) from error
 

@@ -1,7 +1,8 @@
 """The notes that a `Capture` keeps beside its rows: positions of deleted rows, and rows that wait for the values of their old key."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -10,6 +11,7 @@ from streamtable.errors import DeserializationError, SerializationError
 from streamtable_capture.positions import Position
 
 Note = dict[str, Any]
+_LATE_MS: Final = 3_600_000
 
 
 class JsonNotes:
@@ -44,12 +46,25 @@ def _until(_key: bytes, note: bytes) -> int:
     return until
 
 
-def _forget(_rows: DueRows[bytes, Note]) -> None:
-    """The engine deletes what was due."""
+def _over(rows: DueRows[bytes, Note]) -> Iterator[Note]:
+    """Yield the notes whose time is over; the engine has deleted them.
+
+    A note of an old change, read from a topic with a history, was due as soon as it was written. It gets its time from now on.
+    """
+    for (_, key, note), due_ms in zip(rows.rows, rows.times_ms, strict=True):
+        kept_ms = note.pop("kept", 0)
+        if kept_ms and rows.watermark_ms - due_ms > _LATE_MS:
+            rows.table(rows.state).put(key, {**note, "until": rows.watermark_ms + kept_ms})
+        else:
+            yield note
+
+
+def _forget(rows: DueRows[bytes, Note]) -> None:
+    deque(_over(rows), maxlen=0)
 
 
 def _give_up(rows: DueRows[bytes, Note]) -> None:
-    for _, _, row in rows.rows:
+    for row in _over(rows):
         if "missing" in row:
             names = ", ".join(map(repr, row["missing"]))
             rows.fail(

@@ -55,6 +55,8 @@ class RowType(Generic[T]):
         self.fields: Mapping[str, tuple[Semantic | None, frozenset[type]]] = {
             field.encode_name: _field(field.type) for field in fields
         }
+        kinds = [wanted for _, wanted in self.fields.values()]
+        self.may_have_floats = self.plain or any(not wanted or wanted & {float, object} for wanted in kinds)
         self.required = frozenset(field.encode_name for field in fields if field.required)
         self.own_plan: Plan = self.plan({})
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(row)

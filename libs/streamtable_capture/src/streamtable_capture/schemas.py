@@ -71,11 +71,8 @@ class Schemas(Generic[S]):
 
 def semantics(fields: list[dict[str, Any]]) -> dict[str, Semantic]:
     """Return the semantic types of the columns of a struct, by column; those without one are missing."""
-    return {
-        field["field"]: Semantic(field["name"], _scale(field))
-        for field in fields
-        if field.get("name") is not None
-    }
+    named = [each for each in fields if each.get("name") is not None]
+    return {each["field"]: Semantic(each["name"], _scale(each)) for each in named}
 
 
 def _scale(field: Mapping[str, Any]) -> int | None:

@@ -87,7 +87,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 def _decimal(encoded: str | bytes, scale: int) -> Decimal:
     number = int.from_bytes(_bytes(encoded), "big", signed=True)
-    return Decimal(number).scaleb(-scale)
+    return Decimal(f"{number}E{-scale}")  # whole: arithmetic rounds to the 28 digits of its context
 
 
 def _variable_decimal(value: Mapping[str, Any]) -> Decimal:

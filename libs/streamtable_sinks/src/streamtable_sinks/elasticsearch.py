@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+import structlog
 from elasticsearch import ApiError, ConflictError, NotFoundError, SerializationError, TransportError
 from elasticsearch import Elasticsearch as Client
 from elasticsearch.serializer import JsonSerializer
@@ -17,6 +18,8 @@ from elasticsearch.serializer import JsonSerializer
 from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater, StreamtableError
 from streamtable_sinks.columns import row_maker
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+
+log = structlog.get_logger()
 
 R = TypeVar("R")
 POSITIONS: Final = "streamtable-positions"
@@ -32,16 +35,15 @@ _TOO_MANY: Final = 429
 _SERVER: Final = 500
 _PASSING: Final = ("cluster_block_exception", "index_closed_exception")
 """The errors of an index that an operator has closed, or blocked for writes, and will open again."""
+_KEYWORDS: Final = ("sink", "topic", "topic_id", "owner", "index")
+_NUMBERS: Final = {"partition": "integer", "generation": "integer", "next_offset": "long", "epoch": "long"}
 _POSITION_FIELDS: Final = {
-    "sink": "keyword",
-    "topic": "keyword",
-    "partition": "integer",
-    "topic_id": "keyword",
-    "next_offset": "long",
-    "epoch": "long",
-    "owner": "keyword",
-    "generation": "integer",
+    name: {"type": kind} for name, kind in {**dict.fromkeys(_KEYWORDS, "keyword"), **_NUMBERS}.items()
 }
+_HELD: Final = ("topic_id", "next_offset", "epoch", "owner", "generation", "index")
+_GENERATIONS: Final = SinkPartition("", "", "", 0)
+"""The place of the last generation that any sink was given."""
+_FIRST_GENERATION: Final = 1 << 10  # sinks once counted their own, from 1
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class HeldPosition:
     """The document of a partition's position.
 
     Attributes:
-        generation: Counts the resets: documents that follow one replace those before it.
+        generation: Counts starts and resets: documents that follow one replace those before it, of any sink.
+        index: The index that has the documents; "": not known.
         seq_no: Identifies this version of the document, with `primary_term`; -1: there is none.
     """
 
@@ -58,6 +61,7 @@ class HeldPosition:
     epoch: int = 0
     owner: str = ""
     generation: int = 0
+    index: str = ""
     seq_no: int = -1
     primary_term: int = -1
 
@@ -95,24 +99,33 @@ class Elasticsearch:
         self._index = index
         self._document = document
         self._id = id
-        self._keyed = True
+        self._keyed, self._topic = True, ""
+        self._generation = 0
         self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
 
     def open(self, source: SinkSource) -> None:
-        self._keyed = source.is_table
+        self._keyed, self._topic, self._generation = source.is_table, source.topic, 0
         self._row_of = row_maker(source.value)
-        fields = {
-            "dynamic": "strict",
-            "properties": {name: {"type": kind} for name, kind in _POSITION_FIELDS.items()},
-        }
-        self._create(POSITIONS, {"mappings": fields})
-        self._create(self._index, {"settings": {"index.gc_deletes": "1h"}})
+        indices, fields = self._client.indices, _POSITION_FIELDS
+        self._create(POSITIONS, {"mappings": {"dynamic": "strict", "properties": fields}})
+        (there,) = self._asked(lambda: indices.get_mapping(index=POSITIONS)).values()
+        new = {name: fields[name] for name in fields.keys() - there["mappings"].get("properties", {}).keys()}
+        if new:
+            self._asked(lambda: indices.put_mapping(index=POSITIONS, properties=new))
+        if not self._asked(lambda: indices.exists(index=self._index)):
+            self._forget()
+            self._create(self._index, {"settings": {"index.gc_deletes": "1h"}})
+        self._check()
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         for _ in range(_TRIES):
             held = self._held(place)
             topic_id = held.topic_id or place.topic_id
-            if self._put(place, held, replace(held, epoch=held.epoch + 1, owner=owner, topic_id=topic_id)):
+            changes: Any = {"owner": owner, "topic_id": topic_id, "index": held.index or self._index}
+            if self._put(place, held, replace(held, epoch=held.epoch + 1, **changes)):
+                if held.index not in {self._index, ""}:
+                    log.warning("sink has written another index", sink=place.sink, index=held.index)
+                    held = replace(held, next_offset=None)
                 return TakenPartition(held.epoch + 1, held.next_offset, held.topic_id, held.owner)
         raise RetryLater("another process changes the position at the same time")
 
@@ -127,7 +140,8 @@ class Elasticsearch:
             )
         moved = replace(held, next_offset=end)
         if start is None:
-            moved = replace(moved, topic_id=place.topic_id, generation=held.generation + 1)
+            generation = self._new_generation(held.generation)
+            moved = replace(moved, topic_id=place.topic_id, generation=generation, index=self._index)
         for at in range(0, len(changes), _PAGE):
             self._bulk(place, moved.generation, changes[at : at + _PAGE])
         if not self._put(place, held, moved):
@@ -146,22 +160,13 @@ class Elasticsearch:
             found = self._asked(lambda: self._client.get(index=POSITIONS, id=_digest(place)))
         except NotFoundError:
             return HeldPosition()
-        names = ("topic_id", "next_offset", "epoch", "owner", "generation")
-        fields = {name: found["_source"][name] for name in names}
+        fields = {name: found["_source"][name] for name in _HELD if name in found["_source"]}
         return HeldPosition(**fields, seq_no=found["_seq_no"], primary_term=found["_primary_term"])
 
     def _put(self, place: SinkPartition, before: HeldPosition, after: HeldPosition) -> bool:
         """Replace the document unless it has changed since it was read. Returns whether it did."""
-        document = {
-            "sink": place.sink,
-            "topic": place.topic,
-            "partition": place.partition,
-            "topic_id": after.topic_id,
-            "next_offset": after.next_offset,
-            "epoch": after.epoch,
-            "owner": after.owner,
-            "generation": after.generation,
-        }
+        of_place = {"sink": place.sink, "topic": place.topic, "partition": place.partition}
+        document = {**of_place, **{name: getattr(after, name) for name in _HELD}}
         unchanged: dict[str, Any] = {"op_type": "create"}
         if before.seq_no >= 0:
             unchanged = {"if_seq_no": before.seq_no, "if_primary_term": before.primary_term}
@@ -172,6 +177,50 @@ class Elasticsearch:
         except ConflictError:
             return False
         return True
+
+    def _new_generation(self, before: int) -> int:
+        """Return a generation above all that were given before: one for the partitions that this process starts or resets.
+
+        A sink with another name, or one of a topic that was created again, has low offsets, and its documents count all the same.
+        """
+        for _ in range(_TRIES):
+            if self._generation > before:
+                return self._generation
+            last = self._held(_GENERATIONS)
+            following = max(last.generation, before, _FIRST_GENERATION) + 1
+            if self._put(_GENERATIONS, last, replace(last, generation=following)):
+                self._generation = following
+        raise RetryLater("other processes begin to write at the same time")
+
+    def _forget(self) -> None:
+        """Forget the positions in the index if that is gone: what was written up to them is gone, too."""
+        client, asked = self._client, self._asked
+        of_index: Any = {
+            "query": {"term": {"index": self._index}},
+            "size": 10_000,
+            "seq_no_primary_term": True,
+        }
+        asked(lambda: client.indices.refresh(index=POSITIONS))
+        held = asked(lambda: client.search(index=POSITIONS, **of_index))["hits"]["hits"]
+        if not held or asked(lambda: client.indices.exists(index=self._index)):
+            return  # another process has just created it, and may have written its first position
+        operations: list[Mapping[str, Any]] = []
+        for each in held:
+            unchanged = {"if_seq_no": each["_seq_no"], "if_primary_term": each["_primary_term"]}
+            operations += [{"update": {"_id": each["_id"], **unchanged}}, {"doc": {"next_offset": None}}]
+        asked(lambda: client.bulk(index=POSITIONS, operations=operations))
+
+    def _check(self) -> None:
+        """Raise `ConfigurationError` if the name is of something in which documents cannot be replaced."""
+        found = self._asked(lambda: self._client.indices.get(index=self._index)).values()
+        writes = any(each["aliases"].get(self._index, {}).get("is_write_index") for each in found)
+        what = (
+            "a data stream, which takes no document twice" if "data_stream" in next(iter(found), {}) else ""
+        )
+        if len(found) > 1 and (self._keyed or not writes) and not what:
+            what = f"an alias of {len(found)} indices, which have several documents of one key, or take none"
+        if what:
+            raise ConfigurationError(f"{self._index!r} is {what}: give the sink an index, or an alias of one")
 
     # ---- documents -------------------------------------------------------------------------------------------------
 
@@ -215,13 +264,13 @@ class Elasticsearch:
         self, place: SinkPartition, generation: int, change: SinkChange
     ) -> Iterator[Mapping[str, Any]]:
         try:
-            name = self._id(change.key) if self._keyed else f"{place.topic}-{place.partition}-{change.offset}"
-            document = None if change.value is None else self._made(change)
+            name = self._id(change.key) if self._keyed else f"{self._topic}-{place.partition}-{change.offset}"
+            if not name or len(name.encode()) > _LONGEST_ID:
+                name = f"sha256-{sha256(name.encode()).hexdigest()}"
+            document = None if change.value is None and self._keyed else self._made(change)
         except Exception as error:
             message = f"the document cannot be made: {type(error).__name__}: {error}"
             raise Rejected(message, offset=change.offset) from error
-        if not name or len(name.encode()) > _LONGEST_ID:
-            name = f"sha256-{sha256(name.encode()).hexdigest()}"
         version = (generation << _OFFSET_BITS) + change.offset
         action = {"_id": name, "version": version, "version_type": "external_gte"}
         if document is None:

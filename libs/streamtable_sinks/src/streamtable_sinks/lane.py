@@ -1,7 +1,7 @@
 """One topic of a sink's partition: its records, and the target's position in it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -27,7 +27,7 @@ from streamtable.graph.custom_task import AT_ONCE, CommitDue, TaskServices
 from streamtable.graph.edge import OnError
 from streamtable_sinks.decoded import DecodedChanges, decoded
 from streamtable_sinks.mark import PositionMark, Unknown
-from streamtable_sinks.target import SinkPartition, SinkSource, SinkTarget, TakenPartition
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget, TakenPartition
 
 log = structlog.get_logger()
 
@@ -243,8 +243,11 @@ class Lane:
             "target is behind, its records are written again"
             if taken.position < self._kafka
             else "target is ahead, its records are passed",
-            sink=around.source.sink, position=taken.position, committed=self._kafka, **self._fields(),
-        )  # fmt: skip
+            sink=around.source.sink,
+            position=taken.position,
+            committed=self._kafka,
+            **self._fields(),
+        )
         return self._at(LaneStage.MOVE, taken.position, taken.position)
 
     def _topic(self, services: TaskServices) -> tuple[str, str]:
@@ -261,16 +264,20 @@ class Lane:
                 f"the group has committed offset {self._kafka}, but the target has no position of sink {name!r} here: it is "
                 "another target, or its positions were deleted. Restore it, or set the group's offset "
                 f"('streamtable group reset {name} --to ...'), from where the target is then written",
-                topic=place.topic, partition=place.partition, offset=self._kafka,
-            )  # fmt: skip
+                topic=place.topic,
+                partition=place.partition,
+                offset=self._kafka,
+            )
         if taken.topic_id != place.topic_id:
             raise InputLost(
                 f"the target's position {taken.position} belongs to a topic with the id {taken.topic_id}, written last by "
                 f"{taken.owner}, and the topic has the id {place.topic_id}: it was deleted and created again, or a sink of "
                 "another cluster has the same name and target. Give one of the two another name, or set the group's "
                 f"offset ('streamtable group reset {name} --to earliest') to go on with this topic",
-                topic=place.topic, partition=place.partition, offset=taken.position,
-            )  # fmt: skip
+                topic=place.topic,
+                partition=place.partition,
+                offset=taken.position,
+            )
 
     def _check_readable(self, position: int, services: TaskServices) -> None:
         """Check that the topic goes on at the target's position. Raises `StateLost`."""
@@ -278,15 +285,19 @@ class Lane:
         if position > marks.high:
             raise StateLost(
                 f"the target's position {position} is behind the end of the topic, {marks.high}: the topic has lost its end",
-                topic=self._place.topic, partition=self._place.partition, offset=position,
-            )  # fmt: skip
+                topic=self._place.topic,
+                partition=self._place.partition,
+                offset=position,
+            )
         if position < marks.low:
             raise StateLost(
                 f"the target lacks the records from {position} to {marks.low - 1}, and the topic begins at {marks.low}: it was "
                 "restored from a backup that is older than the topic keeps records. Restore a later backup, or set the "
                 f"group's offset ('streamtable group reset {self._around.source.sink} --to earliest') to go on without them",
-                topic=self._place.topic, partition=self._place.partition, offset=position,
-            )  # fmt: skip
+                topic=self._place.topic,
+                partition=self._place.partition,
+                offset=position,
+            )
 
     def _drop_below(self, position: int) -> None:
         """Drop buffered records that the target has."""
@@ -338,7 +349,8 @@ class Lane:
             if (reason := self._unfit(chunk.records)) is not None:
                 before = decoded(self._around.source, chunks_of_one[:good], self._refused)
                 return before if before.bad else DecodedChanges((), good, [DeserializationError(reason)])
-        return decoded(self._around.source, chunks_of_one, self._refused)
+        found = decoded(self._around.source, chunks_of_one, self._refused)
+        return replace(found, changes=list(map(_as_first, found.changes, chunks_of_one)))
 
     def _unfit(self, record: RecordBatch) -> str | None:
         """Return why a replayed dead letter cannot be written; None if it can."""
@@ -369,9 +381,11 @@ class Lane:
             around.target.write(place, self._epoch, self._position, end, found.changes)
         except Rejected as error:
             self._buffer.put_back(chunks)
-            at_fault = error.offset
-            if at_fault is not None and any(change.offset == at_fault for change in found.changes):
-                self._refused[at_fault] = error
+            offsets = [change.offset for change in found.changes]
+            if error.offset in offsets:
+                at = offsets.index(error.offset)
+                read = [each for chunk in chunks for each in chunk.records.offsets]
+                self._refused[read[at] if self._retries else offsets[at]] = error
             elif found.good == 1:
                 self._refused[chunks[0].records.first_offset] = error
             else:
@@ -397,15 +411,19 @@ class Lane:
         if rejected and around.on_error is OnError.STOP:
             raise HandlerFailed(
                 f"sink {around.source.sink!r} cannot write a record: {error.message}",
-                topic=batch.topic, partition=batch.partition, offset=offset,
-            ) from error  # fmt: skip
-        if rejected and around.on_error is OnError.SKIP:
-            log.warning(
-                "record is skipped",
-                sink=around.source.sink,
+                topic=batch.topic,
+                partition=batch.partition,
                 offset=offset,
-                reason=error.message,
-                **self._fields(),
-            )
+            ) from error
+        if rejected and around.on_error is OnError.SKIP:
+            fields = {**self._fields(), "offset": offset, "reason": error.message}
+            log.warning("record is skipped", sink=around.source.sink, **fields)
             return
         services.outputs.set_aside(batch, index, error)
+
+
+def _as_first(change: SinkChange, replayed: Chunk) -> SinkChange:
+    """Return the change of a replayed record with the offset and the time that it had in the source."""
+    origin = Origin.read(replayed.records.headers(0))
+    assert origin is not None, "checked"
+    return change._replace(offset=origin.offset, timestamp_ms=origin.timestamp_ms)

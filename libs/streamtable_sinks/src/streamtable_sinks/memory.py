@@ -48,7 +48,7 @@ class MemoryTarget:
             held = self.held[place.sink, place.topic, place.partition]
             if held.epoch != epoch or (start is not None and held.position != start):
                 raise Migrated(
-                    f"the position is {held.position} under epoch {held.epoch}, not {start} under {epoch}"
+                    f"it has position {held.position} under epoch {held.epoch}, not {start} under {epoch}"
                 )
             self.applied += [(place.partition, change) for change in changes]
             held.position = end

@@ -62,9 +62,9 @@ class Sink(Group[Any, Any]):
         on_error: OnError = OnError.DEAD_LETTER,
     ) -> None:
         stream = Stream(source.name, source.key, source.value, source.partitioner)
+        written = _written_to(target)
         super().__init__(
-            name,
-            Input(stream, custom=_written_to(target), start=start, on_error=on_error, any_partition=True),
+            name, Input(stream, custom=written, start=start, on_error=on_error, any_partition=True)
         )
         self.source = source
         self.target = target
@@ -73,13 +73,8 @@ class Sink(Group[Any, Any]):
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> SinkTasks:
         """Return the factory of its tasks."""
-        source = SinkSource(
-            self.name,
-            self.source.name,
-            isinstance(self.source, Table),
-            self.source.key,
-            self.source.value,
-        )
+        read = self.source
+        source = SinkSource(self.name, read.name, isinstance(read, Table), read.key, read.value)
         owner = f"{socket.gethostname()}:{os.getpid()}"
         return SinkTasks(SinkParts(source, self.target, self.limits, self.on_error, clock, failpoint, owner))
 

@@ -41,8 +41,8 @@ class SinkChange(NamedTuple):
     Attributes:
         key: The key, as its codec decodes it. None: a stream's record without a key.
         value: The value. None: the row of the key is deleted, which only a table does.
-        offset: The offset of the record. Offsets rise within a batch.
-        timestamp_ms: The timestamp of the record, milliseconds since 1970.
+        offset: The offset of the record in the source. Offsets rise within a batch, but for replayed dead letters.
+        timestamp_ms: The timestamp of the record, milliseconds since 1970; -1: not known.
     """
 
     key: Any

@@ -23,15 +23,9 @@ VALUE: Codec[Any] = Avro(
 
 def changed(*rows: tuple[str, int | None], first: int = 0) -> list[SinkChange]:
     """Return changes of these keys, with these numbers; None deletes. Their offsets begin at `first`."""
-    return [
-        SinkChange(
-            key,
-            None if number is None else {"number": number, "text": f"text {number}"},
-            first + at,
-            1_700_000_000_000,
-        )
-        for at, (key, number) in enumerate(rows)
-    ]
+    values = [None if number is None else {"number": number, "text": f"text {number}"} for _, number in rows]
+    each = enumerate(zip(rows, values, strict=True), first)
+    return [SinkChange(key, value, offset, 1_700_000_000_000) for offset, ((key, _), value) in each]
 
 
 class TargetSuite(ABC):
@@ -109,11 +103,8 @@ class TargetSuite(ABC):
         epoch = target.take(place, "a").epoch
         target.write(place, epoch, None, 0, ())
         target.write(place, epoch, 0, 1, changed(("a", 1)))
-        for start, end in (
-            (0, 1),
-            (0, 2),
-            (2, 3),
-        ):  # the same again, as after an answer that was lost, and others
+        # The same again, as after an answer that was lost, and others.
+        for start, end in ((0, 1), (0, 2), (2, 3)):
             with pytest.raises(Migrated):
                 target.write(place, epoch, start, end, changed(("a", 9), ("z", 9)))
         assert list(self.numbers()) == [("a", 1)]

@@ -179,7 +179,7 @@ def test_a_former_owner_that_stands_still_in_its_transaction_does_not_hold_the_n
         zombie.write(PLACE, old, None, 0, ())
         assert zombie._connected is not None
         with pytest.raises(psycopg.OperationalError), zombie._connected.transaction():  # noqa: PT012 - it ends in the middle
-            positions.move(zombie._connected, PLACE, old, 0, 1)
+            positions.move(zombie._connected, PLACE, old, 0, 1, "public.events")
             zombie._connected.execute("INSERT INTO events (value) VALUES (99)")
             taken = owner.take(PLACE, "owner")
             assert taken.position == 0

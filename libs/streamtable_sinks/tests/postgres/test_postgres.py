@@ -118,9 +118,9 @@ def test_differences_are_refused_at_the_start_with_the_statements_that_mend_them
     with pytest.raises(ConfigurationError) as caught:
         tester.run(Sink("out", ORDERS, postgres(database, "orders")))
     for statement in (
-        "ALTER TABLE orders ADD COLUMN price numeric(9,2);",
-        "ALTER TABLE orders ADD COLUMN lines jsonb;",
-        "ALTER TABLE orders ALTER COLUMN region DROP NOT NULL;",
+        'ALTER TABLE "orders" ADD COLUMN "price" numeric(9,2);',
+        'ALTER TABLE "orders" ADD COLUMN "lines" jsonb;',
+        'ALTER TABLE "orders" ALTER COLUMN "region" DROP NOT NULL;',
     ):
         assert statement in caught.value.message
         run(database, statement)
@@ -131,7 +131,7 @@ def test_a_key_without_a_unique_index_is_refused(
 ) -> None:
     run(database, "CREATE TABLE stock (item text, count bigint, place text)")
     tester.create(STOCK_RECORDS)
-    with pytest.raises(ConfigurationError, match=r"ALTER TABLE stock ADD PRIMARY KEY \(item\);"):
+    with pytest.raises(ConfigurationError, match=r'ALTER TABLE "stock" ADD PRIMARY KEY \("item"\);'):
         tester.run(Sink("out", STOCK, postgres(database, "stock", key=("item",))))
 
 

@@ -264,6 +264,8 @@ class Tester:
             if instance.processor is None:
                 if group is not instance.group:
                     self._create_topics([group])
+                    if instance.make_tasks == instance.group.custom_tasks:
+                        instance.make_tasks = group.custom_tasks
                     instance.group = group
                 instance.start(disk=disk)
         self._work_by_itself()

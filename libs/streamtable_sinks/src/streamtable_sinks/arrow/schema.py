@@ -29,6 +29,7 @@ _LOGICAL: Final = {
     "local-timestamp-micros": pa.timestamp("us"),
     "uuid": pa.string(),
 }
+_DECIMAL128_DIGITS: Final = 38
 PLACE: Final = (
     pa.field("_partition", pa.int32()),
     pa.field("_offset", pa.int64()),
@@ -59,7 +60,8 @@ def _type(node: Any) -> pa.DataType:
 def _complex(node: Any) -> pa.DataType:
     logical = node.get("logicalType")
     if logical == "decimal":
-        return pa.decimal128(node["precision"], node.get("scale", 0))
+        make = pa.decimal128 if node["precision"] <= _DECIMAL128_DIGITS else pa.decimal256
+        return make(node["precision"], node.get("scale", 0))
     match node["type"]:
         case "record":
             return pa.struct([pa.field(field["name"], _type(field["type"])) for field in node["fields"]])

@@ -6,8 +6,18 @@ import pyarrow as pa
 
 from streamtable.errors import ConfigurationError
 
-_SQL: Final = {"int32": "INT", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN", "string": "STRING",
-               "large_string": "STRING", "binary": "BINARY", "large_binary": "BINARY", "date32[day]": "DATE"}  # fmt: skip
+_SQL: Final = {
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "bool": "BOOLEAN",
+    "string": "STRING",
+    "large_string": "STRING",
+    "binary": "BINARY",
+    "large_binary": "BINARY",
+    "date32[day]": "DATE",
+}
 
 
 def fitted(name: str, needed: pa.Schema, there: pa.Schema) -> pa.Schema:
@@ -17,16 +27,10 @@ def fitted(name: str, needed: pa.Schema, there: pa.Schema) -> pa.Schema:
         ConfigurationError: The table lacks a column, or requires one that the sink does not fill; with the statements that help.
     """
     fields = {field.name: field for field in there}
-    ddl = [
-        f"ALTER TABLE {name} ADD COLUMN {each.name} {_sql(each.type)};"
-        for each in needed
-        if each.name not in fields
-    ]
-    ddl += [
-        f"ALTER TABLE {name} ALTER COLUMN {each.name} DROP NOT NULL;"
-        for each in there
-        if not each.nullable and each.name not in needed.names
-    ]
+    missing = [each for each in needed if each.name not in fields]
+    unfilled = [each for each in there if not each.nullable and each.name not in needed.names]
+    ddl = [f"ALTER TABLE {name} ADD COLUMN {each.name} {_sql(each.type)};" for each in missing]
+    ddl += [f"ALTER TABLE {name} ALTER COLUMN {each.name} DROP NOT NULL;" for each in unfilled]
     if ddl:
         raise ConfigurationError(
             f"table {name!r} does not have what its source needs. This would add it:\n" + "\n".join(ddl)

@@ -103,13 +103,8 @@ class CommitLog:
             later.append(self._read(name))
             if later[-1].files is not None:
                 break
-        files = [
-            file
-            for entry in reversed(later)
-            for file in (*(entry.files or ()), entry.file)
-            if file is not None
-        ]
-        return LogState(later[0] if later else CommitEntry(), files)
+        files = [file for entry in reversed(later) for file in (*(entry.files or ()), entry.file)]
+        return LogState(later[0] if later else CommitEntry(), [file for file in files if file is not None])
 
     def replaced(self, files: Container[str], before: datetime) -> Iterator[str]:
         """Yield those of some files that had counted, and have not counted since before a time.

@@ -120,11 +120,8 @@ class _Compaction:
     def delete_replaced(self, before: datetime) -> int:
         """Delete files whose place a merged one has taken before a time. Returns how many there were."""
         live = set(self._log.state().files)
-        idle = {
-            path
-            for path, each in self._there().items()
-            if path not in live and each["last_modified"] < before
-        }
+        old = {path for path, each in self._there().items() if each["last_modified"] < before}
+        idle = old - live
         # Of these, some may never have counted: their process may be frozen, and still commit them.
         replaced = set(self._log.replaced(idle, before)) if idle else set()
         for file in sorted(replaced):

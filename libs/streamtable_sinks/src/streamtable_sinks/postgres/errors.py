@@ -7,20 +7,10 @@ import psycopg
 
 from streamtable.errors import ConfigurationError, Rejected, RetryLater, StreamtableError
 
-_ROWS_FAULT: Final = (
-    "22",
-    "23",
-    "44",
-    "54",
-    "P0",
-)  # data, constraints, views with a check, limits, raised by triggers
-_SETUP: Final = (
-    "0A",
-    "28",
-    "3D",
-    "3F",
-    "42",
-)  # not supported, login, database, schema, syntax and rights; not read-only, as a primary is after it has become a standby
+_ROWS_FAULT: Final = ("21", "22", "23", "44", "54", "P0")
+"""Two rows of one key in a batch, data, constraints, views with a check, limits, raised by triggers."""
+_SETUP: Final = ("0A", "28", "3D", "3F", "42")
+"""Not supported, login, database, schema, syntax and rights; not read-only, as a primary is after it has become a standby."""
 _LINE: Final = re.compile(r"COPY \S+, line (\d+)(?:, column ([^:]+))?")
 
 
@@ -48,8 +38,5 @@ def copied_line(error: psycopg.Error) -> int | None:
 def _place(diag: psycopg.errors.Diagnostic, table: str) -> str:
     found = _LINE.search(diag.context or "")
     column = diag.column_name or (found[2] if found else None)
-    parts = [
-        f", column {column}" if column else "",
-        f", constraint {diag.constraint_name}" if diag.constraint_name else "",
-    ]
-    return f", table {table}{''.join(parts)}"
+    constraint = f", constraint {diag.constraint_name}" if diag.constraint_name else ""
+    return f", table {table}{f', column {column}' if column else ''}{constraint}"

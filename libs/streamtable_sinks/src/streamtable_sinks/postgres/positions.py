@@ -15,14 +15,15 @@ TABLE: Final = sql.Identifier("streamtable_positions")
 _CREATE: Final = sql.SQL(
     """CREATE TABLE IF NOT EXISTS {} (
         sink text, topic text, partition integer,
-        topic_id text NOT NULL, next_offset bigint, epoch bigint NOT NULL, owner text NOT NULL,
+        topic_id text NOT NULL, next_offset bigint, epoch bigint NOT NULL, owner text NOT NULL, target text,
         PRIMARY KEY (sink, topic, partition))"""
 ).format(TABLE)
 _TAKE: Final = sql.SQL(
-    """INSERT INTO {} AS held (sink, topic, partition, topic_id, next_offset, epoch, owner)
-        VALUES (%(sink)s, %(topic)s, %(partition)s, %(topic_id)s, NULL, 1, %(owner)s)
-        ON CONFLICT (sink, topic, partition) DO UPDATE SET epoch = held.epoch + 1, owner = EXCLUDED.owner
-        RETURNING epoch, next_offset, topic_id"""
+    """INSERT INTO {} AS held (sink, topic, partition, topic_id, next_offset, epoch, owner, target)
+        VALUES (%(sink)s, %(topic)s, %(partition)s, %(topic_id)s, NULL, 1, %(owner)s, %(target)s)
+        ON CONFLICT (sink, topic, partition) DO UPDATE SET epoch = held.epoch + 1, owner = EXCLUDED.owner,
+        target = coalesce(held.target, EXCLUDED.target)
+        RETURNING epoch, next_offset, topic_id, target"""
 ).format(TABLE)
 _FIND: Final = sql.SQL(
     "SELECT epoch, next_offset, owner FROM {} WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s"
@@ -33,9 +34,10 @@ _MOVE: Final = sql.SQL(
         AND next_offset = %(start)s"""
 ).format(TABLE)
 _SET: Final = sql.SQL(
-    """UPDATE {} SET next_offset = %(end)s, topic_id = %(topic_id)s
+    """UPDATE {} SET next_offset = %(end)s, topic_id = %(topic_id)s, target = %(target)s
         WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND epoch = %(epoch)s"""
 ).format(TABLE)
+_COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('streamtable_positions') AND attnum > 0"
 # The row is locked by the transaction that has written it last and has not ended; that is its xmax.
 _HOLDER: Final = sql.SQL(
     """SELECT lock.pid, pg_terminate_backend(lock.pid) FROM {} AS held
@@ -56,14 +58,21 @@ def lock_creation(session: Session) -> None:
 
 def create(session: Session) -> None:
     """Create the table unless it is there; without the right to create one that is there already."""
-    there = session.execute("SELECT to_regclass('streamtable_positions')").fetchone()
-    if there is None or there[0] is None:
+    found = session.execute(_COLUMNS).fetchall()
+    if not found:
         session.execute(_CREATE)
+    elif ("target",) not in found:
+        session.execute(sql.SQL("ALTER TABLE {} ADD COLUMN target text").format(TABLE))
 
 
-def take(session: Session, place: SinkPartition, owner: str) -> TakenPartition:
-    """Raise the epoch of a partition. See `SinkTarget.take`."""
-    values = {**place._asdict(), "owner": owner}
+def forget(session: Session, target: str) -> None:
+    """Forget all positions in a table that was just created: whatever they say was in one that is gone."""
+    session.execute(sql.SQL("UPDATE {} SET next_offset = NULL WHERE target = %s").format(TABLE), (target,))
+
+
+def take(session: Session, place: SinkPartition, owner: str, target: str) -> TakenPartition:
+    """Raise the epoch of a partition. See `SinkTarget.take`. There is no position if the last one is of another table."""
+    values = {**place._asdict(), "owner": owner, "target": target}
     before = session.execute(_FIND, values).fetchone()
     try:
         found = session.execute(_TAKE, values).fetchone()
@@ -73,20 +82,28 @@ def take(session: Session, place: SinkPartition, owner: str) -> TakenPartition:
         try:
             ended = session.execute(_HOLDER, values).fetchall()
         except psycopg.errors.InsufficientPrivilege as error:
-            raise RetryLater(
-                f"a session of another role holds the position: {error.diag.message_primary}"
-            ) from error
-        log.warning("session of a former owner ended", sink=place.sink, topic=place.topic, partition=place.partition,
-                    sessions=[pid for pid, _ in ended])  # fmt: skip
+            reason = error.diag.message_primary
+            raise RetryLater(f"a session of another role holds the position: {reason}") from error
+        log.warning(
+            "session of a former owner ended",
+            sink=place.sink,
+            topic=place.topic,
+            partition=place.partition,
+            sessions=[pid for pid, _ in ended],
+        )
         found = session.execute(_TAKE, values).fetchone()
     assert found is not None, "a row was written"
-    epoch, position, topic_id = found
+    epoch, position, topic_id, held = found
+    if held != target:
+        update = sql.SQL("UPDATE {} SET target = {} WHERE sink = {}").format(TABLE, target, place.sink)
+        log.warning("sink has written another table", table=held, renamed=update.as_string(session))
+        position = None
     return TakenPartition(epoch, position, topic_id, before[2] if before else "")
 
 
-def move(session: Session, place: SinkPartition, epoch: int, start: int | None, end: int) -> None:
+def move(session: Session, to: SinkPartition, epoch: int, start: int | None, end: int, target: str) -> None:
     """Move the position in the open transaction. Raises `Migrated` if it is another, or the epoch is."""
-    values = {**place._asdict(), "epoch": epoch, "start": start, "end": end}
+    values = {**to._asdict(), "epoch": epoch, "start": start, "end": end, "target": target}
     if session.execute(_SET if start is None else _MOVE, values).rowcount == 1:
         return
     now = session.execute(_FIND, values).fetchone()

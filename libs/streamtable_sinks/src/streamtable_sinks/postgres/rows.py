@@ -3,6 +3,7 @@
 import json
 import operator
 from base64 import b64encode
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +18,8 @@ from streamtable_sinks.target import SinkChange
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
 MakeKey = Mapping[str, Callable[[Any], Any]]
 JSON_TYPES = ("json", "jsonb")
-_VALUES_FAULT = (
-    TypeError,
-    ValueError,
-    ArithmeticError,
-)  # a text that is no Unicode is a ValueError, for example
+_VALUES_FAULT = (TypeError, ValueError, ArithmeticError)
+"""A text that is no Unicode is a ValueError, for example."""
 
 Values = tuple[Any, ...]
 _KEY, _VALUE = operator.attrgetter("key"), operator.attrgetter("value")
@@ -76,6 +74,7 @@ class RowMaker:
         self.names: tuple[str, ...] = ()
         self._width = 0  # of what makes a row, which may have key columns too
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
+        self._take_keys: Callable[[Mapping[str, Any]], Any] | None = None  # of a row that has key columns too
         self._structured: Sequence[int] = ()
 
     def rows(self, changes: Sequence[SinkChange]) -> CopiedRows:
@@ -91,12 +90,12 @@ class RowMaker:
             # The usual batch: no tuple is kept for a key beside its row.
             return CopiedRows(map(operator.add, zip(whole, strict=True), self._values(changes)), changes)
         last = dict(zip(self._keys(changes), changes, strict=True))
+        if any(None in key for key in last):
+            raise ValueError("a column of its key is null, and null is equal to no row's")
         written = {key: change for key, change in last.items() if change.value is not None}
         kept = list(written.values())
         rows = map(operator.add, written, self._values(kept))
-        return CopiedRows(
-            rows, kept, [key for key in last if key not in written] if len(written) < len(last) else ()
-        )
+        return CopiedRows(rows, kept, [key for key in last if key not in written])
 
     def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
         """Return the refusal of the first change that makes no row, with its offset.
@@ -107,9 +106,8 @@ class RowMaker:
             try:
                 list(self.rows((change,)).written)
             except Exception as found:  # noqa: BLE001 - the program's function may raise anything
-                return Rejected(
-                    f"the row cannot be made: {type(found).__name__}: {found}", offset=change.offset
-                )
+                why = f"{type(found).__name__}: {found}"
+                return Rejected(f"the row cannot be made: {why}", offset=change.offset)
         if isinstance(error, _VALUES_FAULT):
             return Rejected(f"a value cannot be sent to PostgreSQL: {type(error).__name__}: {error}")
         return error
@@ -123,7 +121,7 @@ class RowMaker:
         if not self._whole_key:
             return ()
         keys = self._records_keys(changes)
-        return () if any(issubclass(kind, tuple | dict) for kind in set(map(type, keys))) else keys
+        return () if any(issubclass(kind, tuple | dict | NoneType) for kind in set(map(type, keys))) else keys
 
     def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:
         keys = self._records_keys(changes)
@@ -148,11 +146,15 @@ class RowMaker:
         if set(map(len, rows)) - {self._width}:
             other = next(row for row in rows if len(row) != self._width)
             raise ValueError(f"it has the columns {sorted(other)}, and others have {sorted(self.names)}")
+        if self._take_keys is not None:
+            deque(map(self._take_keys, rows), maxlen=0)  # a row without one has another column instead
         found = map(self._take, rows)
         return map(self._wrapped, found) if self._structured else found
 
     def _name(self, row: Mapping[str, Any]) -> None:
         others = tuple(name for name in row if name not in self._key_names)
+        if doubled := [name for name in row if name in self._key_names]:
+            self._take_keys = operator.itemgetter(*doubled)
         self.names, self._width = self._key_names + others, len(row)
         if len(others) == 1:
             (only,) = others

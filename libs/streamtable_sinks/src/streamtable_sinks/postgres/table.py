@@ -21,9 +21,12 @@ _DELETED: Final = sql.Identifier("pg_temp", "streamtable_deleted")
 _COLUMNS: Final = """
     SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = ''
     FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+_FULL_NAME: Final = """
+    SELECT format('%%I.%%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE pg_class.oid = to_regclass(%s)"""
 _UNIQUE: Final = """
-    SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey::smallint[])
-    WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND indexprs IS NULL
+    SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY ((indkey::smallint[])[0:indnkeyatts - 1])
+    WHERE indrelid = to_regclass(%s) AND indisunique AND indimmediate AND indisvalid AND indpred IS NULL AND indexprs IS NULL
     GROUP BY indexrelid HAVING array_agg(attname::text ORDER BY attname) = %s"""
 
 Session = psycopg.Connection[Any]
@@ -47,23 +50,26 @@ class TargetTable:
 
     # ---- at the start ----------------------------------------------------------------------------------------------
 
-    def create(self, session: Session, columns: Sequence[Column]) -> None:
-        """Create the table unless it is there; without the right to create one that is there already."""
+    def create(self, session: Session, columns: Sequence[Column]) -> bool:
+        """Create the table unless it is there; without the right to create one that is there already. Returns whether it did."""
         if self.columns(session):
-            return
+            return False
         parts = [
-            sql.SQL("{} {}{}").format(
-                sql.Identifier(each.name),
-                sql.SQL(each.type),
-                sql.SQL(" NOT NULL" if each.required else ""),
+            sql.SQL("{} {}").format(
+                sql.Identifier(each.name), sql.SQL(each.type + (" NOT NULL" if each.required else ""))
             )
             for each in columns
         ]
         if self.key:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
-        session.execute(
-            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self.identifier, sql.SQL(", ").join(parts))
-        )
+        statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
+        session.execute(statement.format(self.identifier, sql.SQL(", ").join(parts)))
+        return True
+
+    def full_name(self, session: Session) -> str:
+        """Return the name with the schema, whatever the search path is."""
+        found = session.execute(_FULL_NAME, (self.identifier.as_string(),)).fetchone()
+        return found[0] if found else self.name
 
     def columns(self, session: Session) -> Mapping[str, Column]:
         """Return the columns of the table; none if there is no such table."""
@@ -78,25 +84,25 @@ class TargetTable:
         """
         there = self.columns(session)
         if not there:
-            raise ConfigurationError(
-                f"there is no table {self.name!r} in PostgreSQL: create it, or give create=True"
-            )
+            raise ConfigurationError(f"there is no table {self.name!r}: create it, or give create=True")
         known = {*there, *(column.name for column in needed or ())}
-        ddl = [f"ALTER TABLE {self.name} ADD COLUMN {name} ...;" for name in self.key if name not in known]
+        alter = f"ALTER TABLE {self.identifier.as_string()}"
+        ddl = [f"{alter} ADD COLUMN {_quoted(name)} ...;" for name in self.key if name not in known]
         if needed is not None:
             found = difference(needed, there)
-            ddl += [f"ALTER TABLE {self.name} ADD COLUMN {each.name} {each.type};" for each in found.missing]
-            ddl += [
-                f"ALTER TABLE {self.name} ALTER COLUMN {each.name} DROP NOT NULL;" for each in found.unfilled
-            ]
+            ddl += [f"{alter} ADD COLUMN {_quoted(each.name)} {each.type};" for each in found.missing]
+            ddl += [f"{alter} ALTER COLUMN {_quoted(each.name)} DROP NOT NULL;" for each in found.unfilled]
             for column, kind in found.other_types:
-                log.warning("column has another type", table=self.name, column=column.name, type=column.type,
-                            ddl=f"ALTER TABLE {self.name} ALTER COLUMN {column.name} TYPE {kind};")  # fmt: skip
-        if (
-            self.key
-            and not session.execute(_UNIQUE, (self.identifier.as_string(), sorted(self.key))).fetchone()
-        ):
-            ddl.append(f"ALTER TABLE {self.name} ADD PRIMARY KEY ({', '.join(self.key)});")
+                log.warning(
+                    "column has another type",
+                    table=self.name,
+                    column=column.name,
+                    type=column.type,
+                    ddl=f"{alter} ALTER COLUMN {_quoted(column.name)} TYPE {kind};",
+                )
+        named = (self.identifier.as_string(), sorted(self.key))
+        if self.key and not session.execute(_UNIQUE, named).fetchone():
+            ddl.append(f"{alter} ADD PRIMARY KEY ({', '.join(map(_quoted, self.key))});")
         if ddl:
             raise ConfigurationError(
                 f"table {self.name!r} does not have what its source needs. This would add it:\n"
@@ -114,16 +120,21 @@ class TargetTable:
         if rows.of:
             self._stage(session, _WRITTEN, names)
             self._copy(session, _WRITTEN, names, rows.written, rows.of)
-            session.execute(self._merge(names))
         if rows.deleted:
             self._stage(session, _DELETED, self.key)
             self._copy(session, _DELETED, self.key, rows.deleted, ())
-            same = [sql.SQL("gone.{0} = kept.{0}").format(sql.Identifier(name)) for name in self.key]
-            session.execute(
-                sql.SQL("DELETE FROM {} AS kept USING {} AS gone WHERE {}").format(
-                    self.identifier, _DELETED, sql.SQL(" AND ").join(same)
+            both = [sql.SQL("gone.{0} = kept.{0}").format(sql.Identifier(name)) for name in self.key]
+            same = sql.SQL(" AND ").join(both)
+            found = sql.SQL("SELECT FROM {} AS kept, {} AS gone WHERE {}").format(_WRITTEN, _DELETED, same)
+            if rows.of and session.execute(found).fetchone() is not None:
+                # As texts without regard to case: which of the two counts, their order says, in batches of their own.
+                raise Rejected(
+                    "keys of rows to write and to delete differ, and PostgreSQL takes them for equal"
                 )
-            )
+            deletion = sql.SQL("DELETE FROM {} AS kept USING {} AS gone WHERE {}")
+            session.execute(deletion.format(self.identifier, _DELETED, same))
+        if rows.of:
+            session.execute(self._merge(names))
 
     def _stage(self, session: Session, stage: sql.Identifier, names: Sequence[str]) -> None:
         """Create the temporary table of rows to merge, unless this session has it: without any constraint."""
@@ -137,9 +148,13 @@ class TargetTable:
         new = [sql.SQL("EXCLUDED.{}").format(sql.Identifier(name)) for name in others]
         update = sql.SQL("UPDATE SET ({}) = ROW ({})").format(_listed(others), sql.SQL(", ").join(new))
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
-            self.identifier, _listed(names), _listed(names), _WRITTEN, _listed(self.key),
+            self.identifier,
+            _listed(names),
+            _listed(names),
+            _WRITTEN,
+            _listed(self.key),
             update if others else sql.SQL("NOTHING"),
-        )  # fmt: skip
+        )
 
     def _copy(
         self,
@@ -164,3 +179,7 @@ class TargetTable:
 
 def _listed(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string()

@@ -69,6 +69,7 @@ class Postgres:
         self._create = create
         self._timeouts = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
         self._rows = RowMaker(self._key, columns, {})
+        self._full_name = table
         self._connected: Session | None = None
         self._stages_are_old = False  # created by an earlier batch
 
@@ -87,24 +88,25 @@ class Postgres:
             with session.transaction():
                 positions.lock_creation(session)
                 positions.create(session)
-                if self._create and needed is not None:
-                    self._table.create(session, needed)
+                created = self._create and needed is not None and self._table.create(session, needed)
+                self._full_name = self._table.full_name(session)
+                if created:
+                    positions.forget(session, self._full_name)
             there = self._table.check(session, needed)
         types = {each.name: each.type for each in there.values()}
+        structured = {name for name, kind in types.items() if kind in JSON_TYPES}
         self._rows = RowMaker(
             self._key,
             self._columns,
             types,
-            row_of=row_maker(
-                source.value, types, {name for name, kind in types.items() if kind in JSON_TYPES}
-            ),
+            row_of=row_maker(source.value, types, structured),
             key_row_of=key_maker(source.key) if self._by_name else None,
             whole_key=self._by_name and len(self._key) == 1,
         )
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         with self._session() as session:
-            return positions.take(session, place, owner)
+            return positions.take(session, place, owner, self._full_name)
 
     def write(
         self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
@@ -125,7 +127,7 @@ class Postgres:
         with self._session() as session:
             try:
                 with session.transaction():
-                    positions.move(session, place, epoch, start, end)
+                    positions.move(session, place, epoch, start, end, self._full_name)
                     if changes:
                         rows = self._rows.rows(changes)  # which knows the columns then
                         self._table.write(session, self._rows.names, rows)

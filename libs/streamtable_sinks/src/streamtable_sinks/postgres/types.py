@@ -94,12 +94,9 @@ class Difference:
 def difference(needed: Sequence[Column], there: Mapping[str, Column]) -> Difference:
     """Compare the columns that a source needs with a table's."""
     names = {column.name for column in needed}
+    both = [(there[column.name], column.type) for column in needed if column.name in there]
     return Difference(
         [column for column in needed if column.name not in there],
-        [
-            (there[column.name], column.type)
-            for column in needed
-            if column.name in there and there[column.name].type != column.type
-        ],
+        [(column, kind) for column, kind in both if column.type != kind],
         [column for column in there.values() if column.required and column.name not in names],
     )
