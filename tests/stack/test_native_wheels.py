@@ -17,6 +17,10 @@ from tests.stack.test_release import NEEDED, ROOT, interpreter, repository
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 
+pytestmark = [
+    pytest.mark.server,  # it fetches a compiler, once on a machine, and builds wheels
+    pytest.mark.timeout(400),
+]
 COMMITTED = 1_796_083_200
 UV = [sys.executable, "-m", "uv"]
 MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -196,7 +200,7 @@ def install(python: Path, wheels: Path) -> None:
         str(python),
     ]
     fresh = [option for name in OURS for option in ("--refresh-package", name)]
-    path = {**os.environ, "PATH": str(python.parent), "CC": ""}
+    path = {name: value for name, value in os.environ.items() if name != "CC"} | {"PATH": str(python.parent)}
     subprocess.run(
         [*command, *fresh, "--find-links", str(wheels), "streamtable"], check=True, timeout=200, env=path
     )
