@@ -42,16 +42,8 @@ def main() -> None:
         )
     spark = "--spark" in sys.argv[1:]
     started = time.monotonic()
-    base = fingerprint(
-        [
-            LOCK,
-            UV_PIN,
-            Path(__file__),
-            NATIVE / "_native.c",
-            *pyprojects(),
-            *sorted((LOCALKAFKA / "pins").iterdir()),
-        ]
-    )
+    pins, sources = sorted((LOCALKAFKA / "pins").iterdir()), sorted(ROOT.glob("libs/*/src/*/*.c"))
+    base = fingerprint([LOCK, UV_PIN, Path(__file__), *pyprojects(), *pins, *sources])
     more = fingerprint([SPARK_LOCK, SPARK_JARS], base)
     changed = False
     if not up_to_date(STAMP, base):

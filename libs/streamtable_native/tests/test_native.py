@@ -4,6 +4,7 @@ import gc
 import random
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -29,10 +30,13 @@ import streamtable_native
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline, wait_until
-from streamtable.base.types import HEADERS_UNREADABLE, RecordBatch, TopicPartition
+from streamtable.base.deadletter import OutputRecord
+from streamtable.base.types import HEADERS_UNREADABLE, QueuedRecord, RecordBatch, TopicPartition
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.kafka import Kafka, native
 from streamtable_native import NativeBatch, NativeUnavailable
+
+NOW_MS = int(time.time() * 1000)
 
 try:
     streamtable_native.load()
@@ -115,6 +119,86 @@ def test_a_row_that_is_too_large_is_refused_with_the_reason_of_the_client(
         outbox.begin()
         with pytest.raises(StreamtableError, match="size too large"):
             outbox.produce_rows(topic, 0, [(b"huge", bytes(20_000)), (b"last", b"v")])
+
+
+def random_output(source: random.Random, topic: str, number: int) -> QueuedRecord:
+    names = source.choices(["a", "", "größe", "with\0zero"], k=source.choice([0, 0, 1, 3]))
+    headers = [(name, source.choice([None, b"", b"value"])) for name in names]
+    key = source.choice([None, b"", str(number % 20).encode()])
+    # A record without a key goes to any partition, unless one is given.
+    partition = source.randrange(3) if key is None else source.choice([-1, -1, 2])
+    time_ms = source.choice([0, NOW_MS - number])
+    return topic, key, random_bytes(source), source.choice([headers, tuple(headers)]), time_ms, partition
+
+
+def outputs_of(
+    kafka: Kafka, topics: Topics, records: Sequence[QueuedRecord], partitions: int
+) -> list[list[Row]]:
+    """Return the records that a reader of the two topics finds when these have been written, by partition."""
+    names = [topics.create(f"{kafka.native}-{name}", partitions=partitions) for name in "ab"]
+    with closing(kafka.transactional_producer(topics.name("tx"))) as outbox:
+        outbox.open(WITHIN_S)
+        outbox.begin()
+        outbox.produce_records(
+            [OutputRecord(*record)._replace(topic=names[int(record[0])]) for record in records]
+        )
+        outbox.flush(WITHIN_S)
+        outbox.commit(WITHIN_S)
+    places = [TopicPartition(name, partition) for name in names for partition in range(partitions)]
+    wait_until(lambda: set(kafka.cluster().stable_ends(places)) == set(places))
+    found = read_table(kafka, kafka.cluster().stable_ends(places))
+    return [
+        [(key, value, headers, stamp > NOW_MS or stamp) for key, value, _, stamp, headers, *_ in found[place]]
+        for place in places
+    ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_both_paths_write_the_same_outputs_in_the_same_order(
+    seed: int, kafka: Callable[[Any], Kafka], topics: Topics
+) -> None:
+    source = random.Random(seed)
+    records = [random_output(source, source.choice("01"), number) for number in range(3_000)]
+    plain, fast = (outputs_of(kafka(path), topics, records, 3) for path in PATHS)
+    assert plain == fast
+    assert sum(map(len, plain)) == len(records)
+
+
+def test_outputs_that_do_not_fit_into_the_queue_keep_their_order(broker: Broker, topics: Topics) -> None:
+    kafka = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "10"}, native="required")
+    records: list[QueuedRecord] = [
+        ("0", b"k", str(number).encode(), [("h", b"1")], 0, 0) for number in range(500)
+    ]
+    written, _ = outputs_of(kafka, topics, records, 1)
+    assert [value for _, value, *_ in written] == [value for _, _, value, *_ in records]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        (b"k", bytes(20_000), (), 0, 0),
+        (b"k", b"v", [("\ud800", b"1")], 0, 0),
+        (b"k", b"v", [(b"name", b"1")], 0, 0),
+        (b"k", b"v", [("name", 1)], 0, 0),
+        (b"k", 1, (), 0, 0),
+        (b"k", b"v", (), "now", 0),
+        (b"k", b"v", (), 0, 1 << 40),
+    ],
+)
+def test_both_paths_refuse_an_output_with_the_same_error(
+    odd: tuple[Any, ...], broker: Broker, topics: Topics
+) -> None:
+    refused = []
+    for path in PATHS:
+        topic = topics.create(f"out-{path}", partitions=1)
+        kafka = Kafka(broker.bootstrap_servers, {"message.max.bytes": "10000"}, native=path)
+        with closing(kafka.transactional_producer(topics.name("tx"))) as outbox:
+            outbox.open(WITHIN_S)
+            outbox.begin()
+            with pytest.raises(Exception, match=r".+") as raised:
+                outbox.produce_records([(topic, b"k", b"before", (), 0, 0), (topic, *odd)])
+        refused.append((type(raised.value), str(raised.value).replace(topic, "TOPIC")))
+    assert refused[0] == refused[1]
 
 
 def test_records_arrive_of_a_partition_that_is_assigned_again_at_once(
@@ -214,6 +298,8 @@ def test_a_closed_client_and_one_of_the_other_kind_are_refused(broker: Broker) -
     config = {"bootstrap.servers": broker.bootstrap_servers}
     with pytest.raises(TypeError, match="other kind"):
         loaded.produce_rows(Consumer({**config, "group.id": "g"}), "t", 0, [])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="other kind"):
+        loaded.produce_records(Consumer({**config, "group.id": "g"}), [])  # type: ignore[arg-type]
     producer = Producer(config)
     with pytest.raises(TypeError, match="other kind"):
         loaded.records(producer)  # type: ignore[arg-type]

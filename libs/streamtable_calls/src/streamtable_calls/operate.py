@@ -167,7 +167,7 @@ def _produce(cluster: Cluster, group: str, records: Iterable[OutputRecord]) -> N
         producer.close()
 
 
-def _commit(producer: TransactionalProducer, records: Iterable[OutputRecord]) -> None:
+def _commit(producer: TransactionalProducer, records: Sequence[OutputRecord]) -> None:
     producer.begin()
     try:
         producer.produce_records(records)

@@ -1,4 +1,4 @@
-/* The inner loops over librdkafka: records of a consumer's queue to columns, and changed rows to a producer's queue.
+/* The inner loops over librdkafka: records of a consumer's queue to columns, changed rows and outputs to a producer's queue.
 
    Nothing is linked: the functions are looked up in the librdkafka that the installed Kafka client has loaded, so both use
    the same library, clients and queues. Only the stable ABI of Python is used. All decisions are made in Python. */
@@ -32,6 +32,7 @@ typedef struct {
 } rd_kafka_message_t;
 
 enum { MSG_F_COPY = 0x2, NO_ERROR = 0 };
+enum { V_END, V_TOPIC, V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, V_MSGFLAGS, V_TIMESTAMP, V_HEADER, V_HEADERS };
 
 #define LIBRDKAFKA(_)                                                                                                         \
     _(int, rd_kafka_version, (void))                                                                                          \
@@ -49,7 +50,11 @@ enum { MSG_F_COPY = 0x2, NO_ERROR = 0 };
     _(const char *, rd_kafka_topic_name, (const rd_kafka_topic_t *))                                                          \
     _(rd_kafka_topic_t *, rd_kafka_topic_new, (rd_kafka_t *, const char *, rd_kafka_topic_conf_t *))                          \
     _(void, rd_kafka_topic_destroy, (rd_kafka_topic_t *))                                                                     \
-    _(int, rd_kafka_produce_batch, (rd_kafka_topic_t *, int32_t, int, rd_kafka_message_t *, int))
+    _(int, rd_kafka_produce_batch, (rd_kafka_topic_t *, int32_t, int, rd_kafka_message_t *, int))                             \
+    _(int, rd_kafka_producev, (rd_kafka_t *, ...))                                                                            \
+    _(rd_kafka_headers_t *, rd_kafka_headers_new, (size_t))                                                                   \
+    _(void, rd_kafka_headers_destroy, (rd_kafka_headers_t *))                                                                 \
+    _(int, rd_kafka_header_add, (rd_kafka_headers_t *, const char *, ssize_t, const void *, ssize_t))
 
 #define DECLARE(result, name, arguments) static result(*name) arguments;
 LIBRDKAFKA(DECLARE)
@@ -344,11 +349,122 @@ done:
     return refused;
 }
 
+/* ---- Outputs to a producer's queue. ---- */
+
+typedef struct {
+    const char *topic;
+    void *key, *value;
+    Py_ssize_t key_size, value_size;
+    rd_kafka_headers_t *headers;
+    long long time_ms, partition;
+} Output;
+
+/* What is read from Python's objects here is 1 if it is nothing that the client would take as it is; no error is set. */
+
+static int read_bytes(PyObject *given, void **data, Py_ssize_t *size) {
+    *data = NULL;
+    *size = 0;
+    return given != Py_None && (!PyBytes_Check(given) || PyBytes_AsStringAndSize(given, (char **)data, size) < 0);
+}
+
+static int read_text(PyObject *given, const char **text) {
+    Py_ssize_t size;
+    *text = PyUnicode_Check(given) ? PyUnicode_AsUTF8AndSize(given, &size) : NULL;
+    PyErr_Clear();
+    return !*text || strlen(*text) != (size_t)size;
+}
+
+static int read_number(PyObject *given, long long *number) {
+    if (!PyLong_Check(given)) return 1;
+    *number = PyLong_AsLongLong(given);
+    int failed = PyErr_Occurred() != NULL;
+    PyErr_Clear();
+    return failed;
+}
+
+static int read_headers(PyObject *given, rd_kafka_headers_t **headers) {
+    *headers = NULL;
+    if (!PyTuple_Check(given) && !PyList_Check(given)) return 1;
+    Py_ssize_t count = PySequence_Size(given);
+    if (count == 0) return 0;
+    *headers = rd_kafka_headers_new((size_t)count);
+    int odd = 0;
+    for (Py_ssize_t i = 0; !odd && i < count; i++) {
+        PyObject *pair = PyTuple_Check(given) ? PyTuple_GetItem(given, i) : PyList_GetItem(given, i);
+        const char *name;
+        void *value;
+        Py_ssize_t size;
+        odd = !PyTuple_Check(pair) || PyTuple_Size(pair) != 2 || read_text(PyTuple_GetItem(pair, 0), &name) ||
+              read_bytes(PyTuple_GetItem(pair, 1), &value, &size) ||
+              rd_kafka_header_add(*headers, name, -1, value, size) != NO_ERROR;
+    }
+    if (!odd) return 0;
+    rd_kafka_headers_destroy(*headers);
+    *headers = NULL;
+    return 1;
+}
+
+/* (topic, key, value, headers, timestamp, partition) */
+static int read_output(PyObject *record, Output *output) {
+    return !PyTuple_Check(record) || PyTuple_Size(record) != 6 || read_text(PyTuple_GetItem(record, 0), &output->topic) ||
+           read_bytes(PyTuple_GetItem(record, 1), &output->key, &output->key_size) ||
+           read_bytes(PyTuple_GetItem(record, 2), &output->value, &output->value_size) ||
+           read_number(PyTuple_GetItem(record, 4), &output->time_ms) ||
+           read_number(PyTuple_GetItem(record, 5), &output->partition) || output->partition != (int32_t)output->partition ||
+           read_headers(PyTuple_GetItem(record, 3), &output->headers);
+}
+
+static int send_output(rd_kafka_t *rk, const Output *output) {
+    return rd_kafka_producev(rk, V_TOPIC, output->topic, V_PARTITION, (int32_t)output->partition, V_MSGFLAGS, MSG_F_COPY, V_KEY,
+                             output->key, (size_t)output->key_size, V_VALUE, output->value, (size_t)output->value_size,
+                             V_TIMESTAMP, (int64_t)output->time_ms, V_HEADERS, output->headers, V_END);
+}
+
+/* Returns how many were queued: all, or those before the first one that was not. */
+static Py_ssize_t send_part(rd_kafka_t *rk, PyObject *part, Output *outputs) {
+    Py_ssize_t size = PyTuple_Size(part), count = 0, queued = 0;
+    while (count < size && read_output(PyTuple_GetItem(part, count), outputs + count) == 0) count++;
+    Py_BEGIN_ALLOW_THREADS
+    while (queued < count && send_output(rk, outputs + queued) == NO_ERROR) queued++;
+    /* Those of a queued record are the client's. */
+    for (Py_ssize_t i = queued; i < count; i++)
+        if (outputs[i].headers) rd_kafka_headers_destroy(outputs[i].headers);
+    Py_END_ALLOW_THREADS
+    return queued;
+}
+
+enum { PART = 512 };
+
+static PyObject *produce_records(PyObject *module, PyObject *args) {
+    PyObject *producer, *records;
+    if (!PyArg_ParseTuple(args, "OO", &producer, &records)) return NULL;
+    rd_kafka_t *rk = handle_of(producer, PRODUCER);
+    Py_ssize_t start = 0, total = rk ? PySequence_Size(records) : -1;
+    if (total < 0) return NULL;
+    Output *outputs = malloc(PART * sizeof *outputs);
+    if (!outputs) return PyErr_NoMemory();
+    int stopped = 0;
+    while (!stopped && start < total) {
+        PyObject *slice = PySequence_GetSlice(records, start, start + PART);
+        /* A tuple, which no other thread can change while the interpreter is released. */
+        PyObject *part = slice ? PySequence_Tuple(slice) : NULL;
+        Py_XDECREF(slice);
+        if (!part) break;
+        Py_ssize_t queued = send_part(rk, part, outputs);
+        start += queued;
+        stopped = queued < PyTuple_Size(part) || queued == 0;
+        Py_DECREF(part);
+    }
+    free(outputs);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(start);
+}
+
 /* ---- The module. ---- */
 
 static PyMethodDef functions[] = {
     {"load", load, METH_O, NULL},
     {"produce_rows", produce_rows, METH_VARARGS, NULL},
+    {"produce_records", produce_records, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static int fill_module(PyObject *module) {

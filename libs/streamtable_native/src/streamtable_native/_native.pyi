@@ -4,6 +4,8 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, Producer
 
+from streamtable.base.types import QueuedRecord
+
 HeaderList: TypeAlias = list[tuple[str, bytes | None]]
 Run: TypeAlias = tuple[
     str,  # topic
@@ -23,6 +25,7 @@ def load(client_module: str) -> int: ...
 def produce_rows(
     producer: Producer, topic: str, partition: int, rows: Sequence[tuple[bytes, bytes | None]]
 ) -> list[int]: ...
+def produce_records(producer: Producer, records: Sequence[QueuedRecord]) -> int: ...
 
 class Queue:
     def __init__(self, consumer: Consumer) -> None: ...

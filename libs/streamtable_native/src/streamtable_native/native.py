@@ -6,6 +6,7 @@ from types import ModuleType
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, cimpl
 
+from streamtable.base.types import QueuedRecord
 from streamtable_native.records import NativeRecords
 
 KNOWN = ("2.16",)
@@ -35,8 +36,20 @@ class Native:
             The indexes of the rows that the client has refused, mostly because its queue is full. The client's own method
             says why when they are sent again.
         """
-        refused: list[int] = self._extension.produce_rows(producer, topic, partition, rows)
-        return refused
+        return list(self._extension.produce_rows(producer, topic, partition, rows))
+
+    def produce_records(self, producer: Producer, records: Sequence[QueuedRecord]) -> int:
+        """Queue records in their order, without delivery reports.
+
+        Args:
+            producer: The client.
+            records: The records, each with topic, key, value, headers, timestamp and partition.
+
+        Returns:
+            The index of the first record that was not queued, because the client's queue is full or the record is nothing
+            that the client takes; the number of records if all were. The client's own method says why when it is sent again.
+        """
+        return int(self._extension.produce_records(producer, records))
 
 
 def load(client_version: str | None = None) -> Native:

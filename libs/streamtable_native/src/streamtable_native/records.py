@@ -246,10 +246,8 @@ class NativeRecords:
 
     def _wait(self, max_records: int, seconds: float) -> "tuple[list[Run], list[ErrorItem]]":
         runs, errors = self._queue.take(1, max(1, int(seconds * 1000)))
-        if runs and max_records > 1:
-            more = self._queue.take(max_records - 1, 0)
-            return runs + more[0], errors + more[1]
-        return runs, errors
+        more = self._queue.take(max_records - 1, 0) if runs and max_records > 1 else ([], [])
+        return runs + more[0], errors + more[1]
 
 
 def _batches(runs: "Iterable[Run]") -> list[RecordBatch]:

@@ -3,7 +3,7 @@
 Records are kept until `flush`, or the commit, delivers them. Without a transactional id they are visible then.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from streamtable.base.clock import Clock
@@ -115,7 +115,7 @@ class VirtualTransactionalProducer:
         at = timestamp_ms or round(self._clock.now() * 1000)
         self._queued.append(_Queued(topic, key, value, partition, tuple(headers), at, tracked, refused))
 
-    def produce_records(self, records: Iterable[QueuedRecord]) -> None:
+    def produce_records(self, records: Sequence[QueuedRecord]) -> None:
         for topic, key, value, headers, timestamp_ms, partition in records:
             self.produce(topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
 

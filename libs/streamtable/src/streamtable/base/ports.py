@@ -480,7 +480,7 @@ class TransactionalProducer(Protocol):
             SerializationError: Larger than the client's or the topic's limit, or a header's name is no UTF-8.
         """
 
-    def produce_records(self, records: Iterable[QueuedRecord]) -> None:
+    def produce_records(self, records: Sequence[QueuedRecord]) -> None:
         """Queue records as `produce` does, none of them tracked. The hot path of a commit with outputs."""
 
     def produce_rows(

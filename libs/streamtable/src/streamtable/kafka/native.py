@@ -9,6 +9,7 @@ import structlog
 from confluent_kafka import Consumer, Producer
 
 from streamtable.base.settings import NativeChoice
+from streamtable.base.types import QueuedRecord
 from streamtable.errors import ConfigurationError
 from streamtable.kafka.fetch import ClientRecords, Records
 
@@ -25,6 +26,9 @@ class NativeLoops(Protocol):
         self, producer: Producer, topic: str, partition: int, rows: Sequence[tuple[bytes, bytes | None]]
     ) -> list[int]:
         """Queue rows as records of one partition. Returns the indexes of those that the client has refused."""
+
+    def produce_records(self, producer: Producer, records: Sequence[QueuedRecord]) -> int:
+        """Queue records in their order. Returns the index of the first one that was not queued."""
 
 
 def chosen(choice: NativeChoice) -> NativeLoops | None:

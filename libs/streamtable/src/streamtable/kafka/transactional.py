@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -75,7 +75,7 @@ class KafkaTransactionalProducer:
         native: NativeLoops | None = None,
     ) -> None:
         self._producer = producer
-        self._native = native
+        self._native = native if transactional else None  # it makes no delivery reports
         self._log = log
         self._transactional = transactional
         self._transaction_seconds = transaction_seconds
@@ -143,16 +143,16 @@ class KafkaTransactionalProducer:
             else:
                 return
 
-    def produce_records(self, records: Iterable[QueuedRecord]) -> None:
+    def produce_records(self, records: Sequence[QueuedRecord]) -> None:
+        start = 0 if self._native is None else self._native.produce_records(self._producer, records)
         queue, report = self._producer.produce, None if self._transactional else self._report
-        for topic, key, value, headers, timestamp_ms, partition in records:
+        for topic, key, value, headers, time_ms, partition in records[start:]:
             own = sendable(headers, topic) if headers else None
             try:
-                queue(topic, value, key, partition, report, None, timestamp_ms, own)
+                queue(topic, value, key, partition, report, None, time_ms, own)
             except (BufferError, KafkaException):
-                self.produce(  # which knows what to do about it
-                    topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms
-                )
+                # Which knows what to do about it.
+                self.produce(topic, key, value, partition=partition, headers=headers, timestamp_ms=time_ms)
 
     def produce_rows(
         self,
@@ -162,7 +162,7 @@ class KafkaTransactionalProducer:
         last_headers: Headers = (),
     ) -> None:
         *most, (last_key, last_value) = rows
-        if self._transactional and self._native is not None:
+        if self._native is not None:
             refused = self._native.produce_rows(self._producer, topic, partition, most)
             for key, value in [most[index] for index in refused]:
                 self.produce(topic, key, value, partition=partition)  # which knows what to do about it

@@ -61,7 +61,7 @@ class EngineMetrics:
         """Record a commit of this work and how long it took."""
         name, out = self._group.name, Counter[str]()
         for work in works:
-            out.update(record.topic for record in work.outputs)
+            out.update([record.topic for record in work.outputs])
             if work.changes:
                 out[self._group.table.name] += len(work.changes)
             for table, changes in work.named.items():
