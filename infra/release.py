@@ -1,7 +1,8 @@
 """`make release VERSION=`: builds the distributions of libs/ as they are to be published, after the checks of RELEASING.md.
 
-In dist/release-VERSION: an sdist and a wheel of each package, which are the same byte for byte whenever and wherever they are
-built from this commit, `SHA256SUMS`, and `sbom.cdx.json` with the packages and what they depend on. Nothing is published.
+In dist/release-VERSION: an sdist and a wheel of each package, of the native loops a wheel for each kind of machine; `SHA256SUMS`,
+and `sbom.cdx.json` with the packages and what they depend on. The bytes are the same whenever and wherever they are built from
+this commit. Nothing is published.
 """
 
 import argparse
@@ -15,9 +16,11 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from infra import native_wheels
 from rich.progress import track
 
 from localkafka.cache import cached, install_wheels
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         built = build(ROOT, folder)
         check(built)
-    except (SetupError, subprocess.CalledProcessError) as error:
+    except (SetupError, native_wheels.WheelRefused, subprocess.CalledProcessError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     write_lists(folder, version, built)
@@ -65,8 +68,14 @@ def problems(root: Path, version: str) -> Iterator[str]:
     ):
         yield f"CHANGELOG.md has no heading '## [{version}] - YYYY-MM-DD': make it of Unreleased"
     for path in packages(root):
-        if (found := project(path)["version"]) != version:
+        package = project(path)
+        if (found := package["version"]) != version:
             yield f"{path.relative_to(root)} has version {found!r}, not {version!r}"
+        asked = [*package.get("dependencies", ()), *chain(*package.get("optional-dependencies", {}).values())]
+        for each in {each.partition(" ;")[0] for each in asked if each.startswith("streamtable")}:
+            name, exact, found = each.partition("==")
+            if exact and found != version:
+                yield f"{path.relative_to(root)} asks for {each!r}, not '{name}=={version}'"
 
 
 def packages(root: Path) -> list[Path]:
@@ -81,7 +90,13 @@ def project(path: Path) -> dict[str, Any]:
 
 
 def build(root: Path, folder: Path) -> list[Path]:
-    """Build an sdist and a wheel of each package into an empty folder. Raises `CalledProcessError`."""
+    """Build an sdist of each package and its wheels into an empty folder.
+
+    Raises:
+        CalledProcessError: A package cannot be built.
+        WheelRefused: A wheel of the native loops would not be what its name says.
+        SetupError: The compiler for these wheels cannot be fetched.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     (committed,) = _git(root, "log", "-1", "--format=%ct")
     command = [
@@ -95,6 +110,9 @@ def build(root: Path, folder: Path) -> list[Path]:
         str(folder),
     ]
     for path in track(packages(root), "Building", disable=not sys.stderr.isatty()):
+        if path.parent == root / native_wheels.PACKAGE:
+            native_wheels.build(root, folder, int(committed))
+            continue
         subprocess.run(
             [*command, str(path.parent)], check=True, env={**os.environ, "SOURCE_DATE_EPOCH": committed}
         )
@@ -127,15 +145,16 @@ def write_lists(folder: Path, version: str, built: Sequence[Path]) -> None:
 
 
 def component(package: dict[str, Any], version: str, sums: dict[str, str]) -> dict[str, Any]:
-    """Return the CycloneDX component of a package: its wheel, its licence, and the ranges of versions that it depends on."""
+    """Return the CycloneDX component of a package: its wheels, its licence, and the ranges of versions that it depends on."""
     name = package["name"]
-    wheel = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    begins = f"{name.replace('-', '_')}-{version}-"
+    wheels = [each for each in sums if each.startswith(begins) and each.endswith(".whl")]
     return {
         "type": "library",
         "name": name,
         "version": version,
         "purl": f"pkg:pypi/{name}@{version}",
-        "hashes": [{"alg": "SHA-256", "content": sums[wheel]}],
+        "hashes": [{"alg": "SHA-256", "content": sums[wheel]} for wheel in wheels],
         "licenses": [{"expression": package["license"]}],
         "properties": [
             {"name": "streamtable:depends-on", "value": each} for each in package.get("dependencies", ())

@@ -7,8 +7,10 @@ Standard library only. When nothing has changed since the last time it does noth
 import ast
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -25,6 +27,7 @@ LOCK = ROOT / "requirements.lock"
 UV_PIN = ROOT / "infra" / "uv.txt"
 SPARK_LOCK = ROOT / "infra" / "docker" / "locks" / "spark.txt"
 SPARK_JARS = ROOT / "spark" / "src" / "streamtable_spark" / "jars.sha256"
+NATIVE = ROOT / "libs" / "streamtable_native" / "src" / "streamtable_native"
 LOCALKAFKA = ROOT / "libs" / "localkafka" / "src" / "localkafka"
 # pip's settings that uv has under other names; it reads neither pip's files nor its variables.
 PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
@@ -63,12 +66,22 @@ def set_up(digest: str) -> None:
     )
     install("Installing the packages of requirements.lock", "-r", str(LOCK))
     editable = [argument for member in members() for argument in ("--editable", str(member))]
+    for built in NATIVE.glob("*.so"):
+        built.unlink()  # of earlier sources: it would stay where the compiler fails
     install("Installing the workspace", "--no-index", "--no-deps", "--no-build-isolation", *editable)
-    if not list((ROOT / "libs" / "streamtable_native").rglob("_native*.so")):
-        print("[setup] no C compiler: Python does the work of the native loops", flush=True)
+    if not list(NATIVE.glob("*.so")):
+        print(f"[setup] {why_not_native()}: Python does the work of the native loops", flush=True)
     places = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
     places += step("Keeping Kafka's classes for a quick start", [str(PYTHON), "-m", "localkafka.classes"])
     STAMP.write_text("\n".join([digest, *places.split("\n")]))
+
+
+def why_not_native() -> str:
+    """Return why the extension of streamtable-native was not built."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"no C compiler ({compiler})"
+    return f"{compiler} fails (Debian, Ubuntu: apt-get install libc6-dev python3-dev)"
 
 
 def set_up_spark(digest: str) -> None:

@@ -83,6 +83,15 @@ def test_the_recipe_needs_no_newer_frontend_and_ends_as_a_number_without_rights(
     assert re.search(r"^ENTRYPOINT \[", last, re.MULTILINE)
 
 
+def test_the_native_loops_of_an_image_are_compiled_by_the_pinned_compiler_of_a_release() -> None:
+    recipe = (DOCKER / "Dockerfile").read_text()
+    assert "COPY infra/docker/locks/tools.txt infra/native_wheels.txt /locks/" in recipe
+    assert "!infra/native_wheels.txt" in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
+    assert 'CC="/tools/bin/python -m ziglang cc -target $(uname -m)-linux-gnu.2.17"' in recipe
+    compilers = {pin for pin, hashes in pins(ROOT / "infra/native_wheels.txt").items() if hashes}
+    assert [pin for pin in compilers if pin.startswith("ziglang==")]
+
+
 def test_pip_s_settings_are_lent_as_a_file_and_folders_of_this_machine_are_not(tmp_path: Path) -> None:
     settings = {
         "index-url": "https://mirror.example/simple",

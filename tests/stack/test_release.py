@@ -32,7 +32,7 @@ def git(root: Path, *arguments: str) -> None:
 def repository(root: Path, packages: tuple[str, ...] = PACKAGES) -> Path:
     """A repository with some of the packages, ready to be released as 0.1.0."""
     for name in packages:
-        ignored = shutil.ignore_patterns("__pycache__", "tests")
+        ignored = shutil.ignore_patterns("__pycache__", "tests", "*.so", "*.egg-info", "build")
         shutil.copytree(ROOT / "libs" / name, root / "libs" / name, ignore=ignored)
     (root / "CHANGELOG.md").write_text(
         "# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-12-01\n\n- All.\n"
@@ -83,6 +83,16 @@ def test_each_package_of_another_version_is_named(tmp_path: Path) -> None:
     assert "libs/streamtable/pyproject.toml has version '0.1.0', not '0.2.0'" in found
 
 
+def test_a_package_that_asks_for_another_version_of_one_of_ours_is_named(tmp_path: Path) -> None:
+    root = repository(tmp_path, ("streamtable",))
+    path = root / "libs/streamtable/pyproject.toml"
+    path.write_text(path.read_text().replace('"streamtable-native==0.1.0', '"streamtable-native==0.0.9'))
+    git(root, "commit", "--quiet", "--all", "--message", "Forget")
+    assert list(release.problems(root, "0.1.0")) == [
+        "libs/streamtable/pyproject.toml asks for 'streamtable-native==0.0.9', not 'streamtable-native==0.1.0'"
+    ]
+
+
 def test_a_commit_gives_the_same_bytes_in_another_folder_and_passes_the_checks_of_an_index(
     tmp_path: Path,
 ) -> None:
@@ -108,7 +118,9 @@ def test_a_commit_gives_the_same_bytes_in_another_folder_and_passes_the_checks_o
 
 def test_the_lists_beside_a_release_name_each_package_with_its_checksum(tmp_path: Path) -> None:
     names = [release.project(path)["name"].replace("-", "_") for path in release.packages(ROOT)]
-    built = [tmp_path / f"{name}-0.1.0-py3-none-any.whl" for name in names]
+    built = [tmp_path / f"{name}-0.1.0-py3-none-any.whl" for name in names if name != "streamtable_native"]
+    kinds = ["cp311-abi3-manylinux_2_17_aarch64", "cp311-abi3-manylinux_2_17_x86_64"]
+    built += [tmp_path / f"streamtable_native-0.1.0-{kind}.whl" for kind in kinds]
     for path in built:
         path.write_text(path.name)
     release.write_lists(tmp_path, "0.1.0", built)
@@ -118,7 +130,8 @@ def test_the_lists_beside_a_release_name_each_package_with_its_checksum(tmp_path
     )
     assert (len(lines), done.returncode) == (len(built), 0)
     components = json.loads((tmp_path / "sbom.cdx.json").read_text())["components"]
-    assert {each["hashes"][0]["content"] for each in components} == {line.split("  ")[0] for line in lines}
+    named = [each["content"] for component in components for each in component["hashes"]]
+    assert sorted(named) == sorted(line.split("  ")[0] for line in lines)
 
 
 def test_all_packages_have_the_same_version_and_declare_the_same_pythons() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, SECONDS_MAX, Cli, World, until
 
+import streamtable_native.native
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
 from streamtable import Avro, EventTime, Input, Kafka, Long, Stream, String
@@ -101,6 +102,18 @@ def test_rows_that_the_codec_of_a_graph_cannot_decode_are_a_problem_named_with_t
     ]
     assert facts(cli(*arguments, "--rows", "0").json, f"rows of {table}") == []
     del sys.modules["rows_of_tests"]
+
+
+def test_native_loops_that_are_installed_and_refused_are_a_warning(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamtable_native.native, "KNOWN", ("1.0",))
+    found = facts(cli("doctor", "--over", "0", "--json").json, "native loops")
+    assert [level for level, _ in found] == ["warning"]
+    assert found[0][1].startswith("Python does their work: confluent-kafka ")
+    assert list(checks.native_loops("off")) == []
+    monkeypatch.setitem(sys.modules, "streamtable_native", None)  # as if it was not installed
+    assert list(checks.native_loops("auto")) == []
 
 
 def test_a_row_of_an_aborted_transaction_is_ignored(cli: Cli, world: World) -> None:

@@ -3,6 +3,7 @@
 import gc
 import random
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -22,6 +23,7 @@ from libs.streamtable_native.tests.anything import (
     rows_of,
     write_anything,
 )
+from structlog.testing import capture_logs
 from tests.hostile.raw_records import RawProducer, RawRecord
 
 import streamtable_native
@@ -266,6 +268,29 @@ def test_a_process_that_requires_what_cannot_be_loaded_does_not_start(
     with pytest.raises(ConfigurationError, match="STREAMTABLE_NATIVE=required: no compiler was there"):
         Kafka(broker.bootstrap_servers, native="required").table_reader("r")
     Kafka(broker.bootstrap_servers).table_reader("r").close()
+
+
+def test_a_process_logs_once_which_loops_it_uses_and_why_not_those_in_c(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def logged() -> list[tuple[str, str | None]]:
+        native._loaded.cache_clear()
+        with capture_logs() as lines:
+            for _ in range(2):
+                native.chosen("off")
+                native.chosen("auto")
+        return [(line["event"], line.get("reason")) for line in lines]
+
+    assert logged() == [("inner loops run in C", None)]
+    with monkeypatch.context() as patch:
+        patch.setattr(streamtable_native.native, "KNOWN", ("1.0",))
+        ((event, reason),) = logged()
+        assert event == "inner loops run in Python"
+        assert str(reason).endswith("upgrade streamtable-native, or install a known version")
+        patch.setitem(sys.modules, "streamtable_native", None)  # as if it was not installed
+        ((_, reason),) = logged()
+        assert str(reason).endswith("pip install 'streamtable[native]'")
+    native._loaded.cache_clear()
 
 
 def test_a_closed_client_and_one_of_the_other_kind_are_refused(broker: Broker) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,12 @@ def state_dir(folder: Path) -> Iterator[Finding]:
         yield warning(subject, fact, "check the sizes of the tables, and free space in time")
     else:
         yield ok(subject, fact)
+
+
+def native_loops(choice: str) -> Iterator[Finding]:
+    """Check that the inner loops in C can be loaded, where they are installed and not switched off."""
+    try:
+        import_module("streamtable_native").load()
+    except ImportError as error:
+        if choice != "off" and error.name != "streamtable_native":
+            yield warning("native loops", f"Python does their work: {error}", "see there")

@@ -83,15 +83,8 @@ def doctor(
     graphs = [each for spec in graph or () for each in load_groups(spec)]
     file = file or (DECLARED if DECLARED.exists() else None)
     names = [*(each.name for each in graphs), *(group or ()), *(load(file).groups if file else ())]
-    asked = _Asked(
-        file=file,
-        graphs=graphs,
-        groups=list(dict.fromkeys(names)),
-        status_topic=status_topic,
-        decoder=decoder_of(schemas or (SCHEMAS if SCHEMAS.exists() else None)),
-        over=over,
-        rows=rows,
-    )
+    decoder = decoder_of(schemas or (SCHEMAS if SCHEMAS.exists() else None))
+    asked = _Asked(file, graphs, list(dict.fromkeys(names)), status_topic, decoder, over, rows)
     show_findings(list(_examine(session_of(ctx), asked)), as_json=as_json)
 
 
@@ -110,6 +103,7 @@ class _Asked:
 
 def _examine(session: CommandSession, asked: _Asked) -> Iterator[Finding]:
     yield from checks.state_dir(session.settings.state_dir)
+    yield from checks.native_loops(session.settings.native)
     with session.unchecked_cluster() as cluster:
         brokers, found = reached_brokers(cluster)
         yield from found
@@ -143,8 +137,7 @@ def _rows(cluster: Cluster, groups: list[str], asked: _Asked) -> Iterator[Findin
             f"rows of {each.name}",
             lambda each=each: unreadable.of_graph(cluster, each, asked.rows),  # type: ignore[misc]  # bound now
         )
-    by_name = [name for name in groups if name not in {each.name for each in asked.graphs}]
-    for name in by_name:
+    for name in [each for each in groups if each not in {graph.name for graph in asked.graphs}]:
         yield from checked(
             f"rows of {name}",
             lambda name=name: unreadable.of_name(cluster, name, asked.decoder, asked.rows),  # type: ignore[misc]  # bound now

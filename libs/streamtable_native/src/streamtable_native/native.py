@@ -13,7 +13,7 @@ KNOWN = ("2.16",)
 """The versions of confluent-kafka whose objects were looked at: the extension reads the client's handle from their head."""
 
 
-class NativeUnavailable(Exception):
+class NativeUnavailable(ImportError):
     """The extension cannot be used with what is installed; the text says why."""
 
 
@@ -71,7 +71,7 @@ def load(client_version: str | None = None) -> Native:
         from streamtable_native import _native  # noqa: PLC0415 - it is missing where no compiler was
     except ImportError as error:
         raise NativeUnavailable(
-            f"streamtable-native was installed without its extension, which takes a C compiler ({error})"
+            f"streamtable-native was installed without an extension for this machine, which takes a C compiler ({error})"
         ) from error
     try:
         _native.load(cimpl.__file__)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Protocol
 
 import structlog
 from confluent_kafka import Consumer, Producer
@@ -50,13 +50,13 @@ def records_of(consumer: Consumer, native: NativeLoops | None) -> Records:
 
 @cache
 def _loaded() -> NativeLoops | str:
-    """Return the package, or the reason why it cannot be used, once in a process."""
+    """Return the package, or the reason why it cannot be used. Logs which, once in a process."""
     try:
-        package = import_module("streamtable_native")
-    except ImportError:
-        return "the package streamtable-native is not installed: pip install 'streamtable[native]'"
-    try:
-        return cast("NativeLoops", package.load())
-    except package.NativeUnavailable as error:
-        log.info("native loops unavailable, using Python", reason=str(error))
-        return str(error)
+        loaded: NativeLoops = import_module("streamtable_native").load()
+    except ImportError as error:
+        missing = error.name == "streamtable_native"
+        reason = f"{error}: pip install 'streamtable[native]'" if missing else str(error)
+        log.info("inner loops run in Python", reason=reason)
+        return reason
+    log.info("inner loops run in C")
+    return loaded
