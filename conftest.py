@@ -87,7 +87,7 @@ def pytest_configure() -> None:
     """
     waits = signature(httpx.get).parameters["timeout"].default  # one for all functions and clients
     waits.connect = waits.read = waits.write = waits.pool = REQUEST_SECONDS
-    httpx_transports.create_ssl_context = cache(httpx_transports.create_ssl_context)  # type: ignore[assignment] # takes the same
+    httpx_transports.create_ssl_context = cache(httpx_transports.create_ssl_context)  # type: ignore[attr-defined] # its own name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
