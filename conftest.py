@@ -4,6 +4,7 @@ import logging
 import signal
 import tomllib
 from collections.abc import Generator, Iterator
+from functools import cache
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import structlog
+from httpx._transports import default as httpx_transports
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -80,10 +82,12 @@ def pytest_configure() -> None:
     """Let Ctrl-C and hangups end the programs that tests start, also in a session in the background or under nohup.
 
     Such a session ignores them, and so would the programs that it starts. And let requests that name no time-out wait as long as
-    other waits of tests: five seconds, which is httpx's own, says something about the machine.
+    other waits of tests: five seconds, which is httpx's own, says something about the machine. And let a process read the
+    certificates of all authorities once: each of httpx's clients, also one for a single request without TLS, reads them again.
     """
     waits = signature(httpx.get).parameters["timeout"].default  # one for all functions and clients
     waits.connect = waits.read = waits.write = waits.pool = REQUEST_SECONDS
+    httpx_transports.create_ssl_context = cache(httpx_transports.create_ssl_context)  # type: ignore[attr-defined] # its own name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localkafka.waiting import wait_until
@@ -17,11 +17,14 @@ class ForkedChild:
         module: The module, as for `python -m`.
         arguments: Its arguments.
         log_file: The file to which its output is appended.
+        env: Its environment; None: inherited.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], log_file: Path) -> None:
+    def __init__(
+        self, module: str, arguments: Sequence[str], log_file: Path, env: Mapping[str, str] | None = None
+    ) -> None:
         with log_file.open("ab") as log:
-            self._forked = prefork_of(module).start(arguments, os.environ, log.fileno())
+            self._forked = prefork_of(module).start(arguments, env or os.environ, log.fileno())
         self.pid = self._forked.pid
 
     @property

@@ -17,7 +17,7 @@ from grpc_status import rpc_status
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamReset, TrailersReceived
-from tests.hostile.program import Program, program, wait_until
+from tests.hostile.program import Program, program
 
 from click_count import topics as click_topics
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
@@ -30,6 +30,7 @@ from contracts.records import Reach, ReachAuthor, UserStatus
 from localkafka.broker import Broker
 from localkafka.certificates import Pair
 from localkafka.fixtures import Topics
+from localkafka.waiting import wait_until
 from streamtable import Table
 from tweet_reach import topics as reach_topics
 from user_status import topics as status_topics

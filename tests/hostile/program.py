@@ -2,8 +2,7 @@
 
 import os
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Final
 from infra.scenarios.manifest import load_all
 
 from localkafka.broker import Broker
-from localkafka.waiting import Deadline
+from localkafka.waiting import wait_until
 from servicekit_testing.prefork import Forked, prefork_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -22,13 +21,6 @@ OURS: Final = ("STREAMTABLE_", "SERVICEKIT_", *(f"{each.folder.upper()}_" for ea
 _BROKEN_CONNECTION: Final = "Local: Broker transport failure"
 """The text in the log line of a Kafka client whose connection was lost, as on a busy machine; the client reconnects."""
 _LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = Deadline(seconds)
-    while not condition():
-        assert not end.passed(), "it did not come true in time"
-        time.sleep(0.02)
 
 
 @dataclass

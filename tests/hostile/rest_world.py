@@ -12,7 +12,7 @@ import httpx
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.hostile.grpc_world import REACHES
-from tests.hostile.program import Program, program, wait_until
+from tests.hostile.program import Program, program
 
 from click_count import topics as click_topics
 from contracts.records import Stock, UserStatus
@@ -20,6 +20,7 @@ from inventory import flow as stock_topics
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.topics import create_topics, delete_topics
+from localkafka.waiting import wait_until
 from messaging import groups as message_topics
 from streamtable import Table
 from tweet_reach import topics as reach_topics

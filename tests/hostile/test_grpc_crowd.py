@@ -14,12 +14,11 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from h2.settings import SettingCodes
 from tests.hostile.grpc_world import ROWS, World, check_text, failure_of, framed, serving
-from tests.hostile.program import wait_until
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
-from localkafka.waiting import slowdown
+from localkafka.waiting import slowdown, wait_until
 
 pytestmark = pytest.mark.faults  # its measure of time wants the machine for itself
 beside_the_refused = pytest.mark.faults_long("it measures times; streams beyond the limit are the short form")

@@ -28,12 +28,11 @@ from tests.hostile.grpc_world import (
     hello_of_tls,
     serving,
 )
-from tests.hostile.program import wait_until
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
-from localkafka.waiting import slowdown
+from localkafka.waiting import slowdown, wait_until
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED

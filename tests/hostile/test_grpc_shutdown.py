@@ -9,12 +9,11 @@ from typing import Any
 import grpc
 import pytest
 from tests.hostile.grpc_world import World, serving
-from tests.hostile.program import wait_until
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
-from localkafka.waiting import Deadline
+from localkafka.waiting import Deadline, wait_until
 
 STREAMS = 50
 ASKERS = 4

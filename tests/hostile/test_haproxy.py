@@ -16,13 +16,12 @@ import grpc
 import httpx
 import pytest
 from tests.hostile.grpc_world import RawHttp2, World, framed, serving
-from tests.hostile.program import wait_until
 from tests.hostile.rest_world import query_service
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
-from localkafka.waiting import slowdown
+from localkafka.waiting import slowdown, wait_until
 
 CONFIGURATION = Path(__file__).parents[2] / "infra" / "haproxy" / "haproxy.cfg"
 GROWTH_MB = 60

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx
 import jwt
-from tests.hostile.program import wait_until
 from tests.hostile.rest_world import Service, emitter_service, query_service
 
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 
 KEYS = {"reader": "read", "writer": "write"}
 SECRET = "0123456789abcdef0123456789abcdef"

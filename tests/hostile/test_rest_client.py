@@ -1,7 +1,6 @@
 """Clients that are generated from the OpenAPI documents in the repository work with the services."""
 
-import subprocess
-import sys
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +10,11 @@ from typing import Any
 import pytest
 from tests.hostile.rest_world import ROWS, STATUSES, Service
 
+from servicekit_testing.prefork import prefork_of
+
 DOCUMENTS = Path(__file__).parents[2] / "proto" / "openapi"
 CONFIG = "post_hooks: []\nuse_path_prefixes_for_title_model_names: true\n"
+GENERATOR = ("openapi_python_client", "openapi_python_client.cli")
 
 Generate = Callable[[str], ModuleType]
 
@@ -25,13 +27,12 @@ def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
         config = tmp_path / "config.yaml"
         package = name.replace("-", "_") + "_client"
         config.write_text(f"{CONFIG}package_name_override: {package}\n", "utf-8")
-        command = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
         paths = ["--path", str(DOCUMENTS / f"{name}.json"), "--output-path", str(tmp_path / package)]
-        strict = ["--config", str(config), "--fail-on-warning"]
-        done = subprocess.run(
-            [*command, *paths, *strict], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        arguments = ["generate", "--meta", "none", *paths, "--config", str(config), "--fail-on-warning"]
+        said = tmp_path / "said"
+        with said.open("wb") as output:
+            done = prefork_of(*GENERATOR).start(arguments, os.environ, output.fileno())
+        assert done.wait(120) == 0, said.read_text()
         monkeypatch.syspath_prepend(tmp_path)
         return import_module(package)
 

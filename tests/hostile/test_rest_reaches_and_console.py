@@ -6,9 +6,10 @@ URLs are keys of one; names of topics and hexadecimal keys are keys of the other
 import json
 
 import pytest
-from tests.hostile.program import wait_until
 from tests.hostile.raw_requests import HOST, JSON, get, judge, post
 from tests.hostile.rest_world import CONSOLE_KEY, Service
+
+from localkafka.waiting import wait_until
 
 KEY = f"Authorization: Bearer {CONSOLE_KEY}\r\n".encode()
 

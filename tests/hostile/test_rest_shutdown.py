@@ -12,11 +12,10 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.hostile.program import wait_until
 from tests.hostile.rest_world import PARTITIONS, Service, emitter_service, exchange
 
 from localkafka.broker import Broker
-from localkafka.waiting import Deadline
+from localkafka.waiting import Deadline, wait_until
 
 pytestmark = pytest.mark.broker
 

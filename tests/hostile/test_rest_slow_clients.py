@@ -12,9 +12,9 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from tests.hostile.program import wait_until
 from tests.hostile.rest_world import Service
 
+from localkafka.waiting import wait_until
 from servicekit.http.connections import HEAD_TOO_SLOW, TOO_MANY
 
 SLOW = 1000

@@ -5,19 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from infra.scenarios.compose import deployed
 from infra.scenarios.manifest import Program, load_all
-from tests.stack.stack import rendered
+from tests.stack.stack import load_yaml, rendered
 
 from localkafka.connect import PLUGINS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+SERVICES: dict[str, dict[str, Any]] = load_yaml(TEXT)["services"]
 DEFAULT = {name: service for name, service in SERVICES.items() if "profiles" not in service}
 OURS = {name: service for name, service in SERVICES.items() if service.get("pull_policy") == "never"}
-OVER: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "infra/secure/compose.yml").read_text())["services"]
+OVER: dict[str, dict[str, Any]] = load_yaml((ROOT / "infra/secure/compose.yml").read_text())["services"]
 PAGE = (ROOT / "docs/how-to/run-the-stack.md").read_text()
 PROGRAMS = deployed(load_all(ROOT))
 UNITS = {"m": 1, "g": 1024}

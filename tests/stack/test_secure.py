@@ -14,18 +14,27 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from tests.stack.programs import load
-from tests.stack.stack import PORTS, ROOT, UP_SECONDS, Stack, docker, free_ports, logs_of, wait_until
+from tests.stack.stack import (
+    PORTS,
+    ROOT,
+    UP_SECONDS,
+    Stack,
+    docker,
+    free_ports,
+    load_yaml,
+    logs_of,
+    wait_until,
+)
 
 from localkafka.certificates import Authority, Pair, hosts_of
 
-BASE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+BASE: dict[str, Any] = load_yaml((ROOT / "docker-compose.yml").read_text())["services"]
 TEXT = (ROOT / "infra/secure/compose.yml").read_text()
-LAID = yaml.safe_load(TEXT)
+LAID = load_yaml(TEXT)
 OVER: dict[str, Any] = LAID["services"]
 SHOWN = ("/api/fleet", "/api/history", "/api/topics/streamtable-status/records")
-USERS: dict[str, Any] = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())["users"]
+USERS: dict[str, Any] = load_yaml((ROOT / "infra/topics.yaml").read_text())["users"]
 SERVICES = sorted(OVER.keys() - {"kafka", "topics", "users"})
 # They have a way of their own to Kafka, which the page on security names.
 WITHOUT = ("chaos", "click-count-processor-chaos", "kafka-ui")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 from tests.stack.programs import load
-from tests.stack.stack import PORTS, UP_SECONDS, Stack, docker, free_ports, wait_until
+from tests.stack.stack import PORTS, UP_SECONDS, Stack, docker, free_ports, load_yaml, wait_until
 
 from streamtable_spark import session
 
@@ -25,7 +25,7 @@ SCHEDULED = [
     for each in yaml.safe_load_all(path.read_text())
     if each["kind"] == "CronJob"
 ]
-COMPOSE: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+COMPOSE: dict[str, dict[str, Any]] = load_yaml((ROOT / "docker-compose.yml").read_text())["services"]
 ON_REQUEST = ("spark-maintain", "spark-rebuild", "spark-reconcile")
 IMAGE_MB = 1_400
 REBUILT = (ROOT / "infra/rebuilt.yaml").read_text()

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.stack.stack import load_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "infra/otel/jaeger.yaml").read_text())
-SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+CONFIG: dict[str, Any] = load_yaml((ROOT / "infra/otel/jaeger.yaml").read_text())
+SERVICES: dict[str, Any] = load_yaml((ROOT / "docker-compose.yml").read_text())["services"]
 PAGE = (ROOT / "docs/operate/tracing.md").read_text()
 
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from localkafka.fixtures import Topics
 from localkafka.reading import read_to_end
-from localkafka.waiting import Deadline
+from localkafka.waiting import Deadline, pause_after
 from streamtable import App, Kafka, View
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.failpoint import Failpoint, no_failpoint
@@ -41,7 +41,7 @@ def until(true: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -
     deadline = Deadline(seconds)
     while not _true(true):
         assert not deadline.passed(), f"after {seconds:g} s still not: {what}"
-        time.sleep(0.02)
+        time.sleep(pause_after(deadline.elapsed(), 0.02))
 
 
 def _true(ask: Callable[[], object]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import yaml
+from libs.streamtable_cli.tests.bench import MODULES
 from tests.hostile.program import OURS, Program, program
 
 from localkafka.broker import Broker
@@ -90,24 +91,24 @@ class World:
 
     def command(self, user: str, *arguments: str) -> str:
         """Run `streamtable` as this user: its answer. It must succeed, or be the doctor, who may find something."""
-        done = self._run(user, "streamtable_cli", ["--timeout", "20", *arguments], {})
+        done = self._run(user, MODULES, ["--timeout", "20", *arguments], {})
         assert done.returncode == 0 or (done.returncode == 1 and arguments[0] == "doctor"), done.stderr
         return done.stdout
 
     def ended(self, user: str, module: str, *arguments: str, **environment: str) -> tuple[int, str]:
         """Run a service as this user that does not get far: its exit code, and what it wrote."""
-        done = self._run(user, module, arguments, environment)
+        done = self._run(user, [module], arguments, environment)
         return done.returncode, done.stdout + done.stderr
 
     def _run(
-        self, user: str, module: str, arguments: Sequence[str], environment: Mapping[str, str]
+        self, user: str, modules: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         with tempfile.TemporaryDirectory(prefix="streamtable-secure-") as state:
             defaults = {"STREAMTABLE_STATE_DIR": state, "STREAMTABLE_LOG_FORMAT": "json", "COLUMNS": "200"}
             output, errors = Path(state, "output"), Path(state, "errors")
             with output.open("wb") as first, errors.open("wb") as second:
-                started = prefork_of(module).start(
+                started = prefork_of(*modules).start(
                     arguments,
                     {**clean, **defaults, **self.environment(user), **environment},
                     first.fileno(),
@@ -117,7 +118,7 @@ class World:
                 code = started.wait(90)
             finally:
                 started.kill()
-            done = subprocess.CompletedProcess([module], code, output.read_text(), errors.read_text())
+            done = subprocess.CompletedProcess(modules, code, output.read_text(), errors.read_text())
         self.written += [done.stdout, done.stderr]
         return done
 

@@ -19,7 +19,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.faults.patience import patiently
-from tests.hostile.program import wait_until
 from tests.system.secure_world import STATUS_TOPIC, World, secure_world, services
 
 from click_count.topics import by_count
@@ -27,6 +26,7 @@ from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.certificates import Authority, write_secret
 from localkafka.security import BROKER
+from localkafka.waiting import wait_until
 from servicekit_testing import with_ids
 from streamtable import Emitter, Kafka
 from streamtable.base.ports import TopicDescription

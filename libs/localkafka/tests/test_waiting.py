@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from localkafka.waiting import SLOWEST, Deadline, slowdown, stalled_seconds, wait_until
+from localkafka.waiting import SLOWEST, Deadline, pause_after, slowdown, stalled_seconds, wait_until
 
 
 class Machine:
@@ -69,3 +69,11 @@ def test_a_wait_returns_the_value_of_the_condition() -> None:
 def test_the_error_of_a_wait_that_timed_out_names_the_condition() -> None:
     with pytest.raises(AssertionError, match=r"^the leader did not become true within 0 s$"):
         wait_until(lambda: None, 0, "the leader", every=0.001)
+
+
+def test_the_longer_a_wait_has_taken_the_longer_it_pauses_up_to_a_limit() -> None:
+    assert pause_after(0.1, 0.02) == 0.02
+    assert pause_after(1.0, 0.02) == 0.05
+    assert pause_after(60.0, 0.02) == pause_after(2.0, 0.02) == 0.1
+    assert pause_after(60.0, 0.002) == 0.01  # a condition that is asked often may drive what it waits for
+    assert pause_after(60.0, 0.5) == 0.5

@@ -54,6 +54,17 @@ def test_errors_can_go_to_a_file_of_their_own(prefork: Prefork, tmp_path: Path) 
     assert errors.read_text() == "True\n"
 
 
+def test_what_a_program_imports_when_it_runs_can_be_imported_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("brushes", ""), ("paints", "import sys\nprint('brushes' in sys.modules)")):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    output = tmp_path / "output"
+    assert start(Prefork("paints", prefork_of(""), ["brushes"]), output).wait(60) == 0
+    assert output.read_text() == "True\n"
+
+
 def test_how_a_program_ended_is_reported(prefork: Prefork, tmp_path: Path) -> None:
     assert start(prefork, tmp_path / "out", "fails").wait(60) == 7
     waiting = start(prefork, tmp_path / "out", "waits")

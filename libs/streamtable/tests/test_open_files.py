@@ -4,23 +4,29 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 OPENING = """
-import resource, sys
+import os, resource, sys
 from pathlib import Path
 from streamtable.errors import StoreBroken
 from streamtable.store.rocksdb import RocksStores
-resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[2])))
-stores = RocksStores(Path(sys.argv[1]))
-opened = []
-try:
-    while True:
-        opened.append(stores.open("t", len(opened)))
-except StoreBroken as error:
-    print(error)
-    for store in opened:
-        store.close()
+
+def fill(folder, limit):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    stores = RocksStores(folder)
+    opened = []
+    try:
+        while True:
+            opened.append(stores.open("t", len(opened)))
+    except StoreBroken as error:
+        print(error, flush=True)
+        for store in opened:
+            store.close()
+
+for limit in map(int, sys.argv[2:]):
+    if os.fork() == 0:
+        fill(Path(sys.argv[1]) / str(limit), limit)
+        os._exit(0)
+    assert os.wait()[1] == 0, limit
 """
 
 RUNNING = """
@@ -53,11 +59,13 @@ def said(program: str, *arguments: object) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.parametrize("limit", range(60, 72))  # so the limit is met at each file of a store once
-def test_a_store_that_finds_no_free_file_names_the_limit_and_what_to_do(tmp_path: Path, limit: int) -> None:
-    text = said(OPENING, tmp_path, limit)
-    assert f"its limit allows (soft {limit}, hard {limit})" in text
-    assert "LimitNOFILE" in text
+def test_a_store_that_finds_no_free_file_names_the_limit_and_what_to_do(tmp_path: Path) -> None:
+    limits = range(60, 72)  # so the limit is met at each file of a store once
+    errors = said(OPENING, tmp_path, *limits).splitlines()
+    assert len(errors) == len(limits)
+    for limit, text in zip(limits, errors, strict=True):
+        assert f"its limit allows (soft {limit}, hard {limit})" in text
+        assert "LimitNOFILE" in text
 
 
 def test_a_processor_raises_the_soft_limit_to_the_hard_one() -> None:

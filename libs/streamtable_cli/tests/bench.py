@@ -29,6 +29,8 @@ from streamtable.graph.group import Edge
 from streamtable_cli.main import app
 
 COMMAND = [sys.executable, "-m", "streamtable_cli"]
+MODULES = ("streamtable_cli", "streamtable_cli.main")
+"""The command, and what it imports only when it handles Ctrl-C: for `prefork_of`."""
 SECONDS_MAX = 60.0
 NUMBER = Avro("long")
 """The codec of the events that `World.group` counts."""
@@ -91,7 +93,7 @@ class Cli:
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
         """Run the command in its own process, forked from one that has imported it."""
         with TemporaryFile() as output, TemporaryFile() as errors:
-            process = prefork_of("streamtable_cli").start(
+            process = prefork_of(*MODULES).start(
                 [*self.flags, *arguments],
                 {**os.environ, **self.environment, **(env or {})},
                 output.fileno(),

@@ -4,17 +4,17 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
-from libs.streamtable_cli.tests.bench import COMMAND, World, until
+from libs.streamtable_cli.tests.bench import MODULES, Cli, World, until
 
 from localkafka.broker import Broker
+from servicekit_testing.prefork import prefork_of
 from streamtable import App, Count, Group, Input, Long, Persist, Stream, String
 
 PROGRAM = """
@@ -52,10 +52,8 @@ class Running:
             "STREAMTABLE_METRICS_ADDRESS": f"127.0.0.1:{self.port}",
             "STREAMTABLE_COMMIT_INTERVAL": "0.05",
         }
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*COMMAND, "run", *arguments], cwd=folder, env=environment, stdout=log, stderr=log
-            )
+        with self.log.open("wb") as log, chdir(folder):
+            self.process = prefork_of(*MODULES).start(["run", *arguments], environment, log.fileno())
 
     def page(self, path: str) -> tuple[int, str]:
         try:
@@ -210,10 +208,11 @@ def test_a_program_is_started_again_when_its_source_changes(
         (("shop:GROUP", "--processes", "0"), "expected a number from 1 to 1000, or auto"),
     ],
 )
-def test_what_cannot_be_run_is_refused(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_run_is_refused(
+    arguments: tuple[str, ...], said: str, nowhere: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "shop.py").write_text(PROGRAM.format(group="g", topic="in"))
-    ran = subprocess.run(
-        [*COMMAND, "run", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert said in " ".join(ran.stderr.split())
+    monkeypatch.chdir(tmp_path)
+    ran = nowhere.run("run", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in " ".join(ran.err.split())

@@ -1,12 +1,9 @@
 """`streamtable topics` as a user runs it."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from libs.streamtable_cli.tests.bench import Cli, Ran
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
@@ -17,16 +14,8 @@ from streamtable.graph.topic_check import check_topics
 from streamtable_cli.modules import load_groups
 
 
-def run(bootstrap_servers: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "STREAMTABLE_BOOTSTRAP_SERVERS": bootstrap_servers, "COLUMNS": "200"}
-    command = [
-        sys.executable,
-        "-c",
-        "from streamtable_cli.__main__ import main; main()",
-        "topics",
-        *arguments,
-    ]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+def run(bootstrap_servers: str, *arguments: str) -> Ran:
+    return Cli(bootstrap_servers).run("topics", *arguments)
 
 
 @pytest.fixture
@@ -47,22 +36,22 @@ def write(path: Path, topics: Topics, *, partitions: int, retention_ms: int = 10
 
 def test_apply_creates_missing_topics_and_is_idempotent(file: Path, broker: Broker, topics: Topics) -> None:
     before = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
-    assert before.returncode == 0, before.stderr
-    created = [topic["name"] for topic in json.loads(before.stdout)["create"]]
+    assert before.code == 0, before.err
+    created = [topic["name"] for topic in before.json["create"]]
     assert created == [topics.name(name) for name in ("in", "g-table", "g-dead-letters", "g-retry")]
-    assert run(broker.bootstrap_servers, "apply", "--file", str(file)).returncode == 0
+    assert run(broker.bootstrap_servers, "apply", "--file", str(file)).code == 0
     after = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
-    assert json.loads(after.stdout) == {"create": [], "alter": [], "refused": [], "same": created}
+    assert after.json == {"create": [], "alter": [], "refused": [], "same": created}
 
 
 def test_apply_alters_a_safe_setting(file: Path, broker: Broker, topics: Topics) -> None:
     run(broker.bootstrap_servers, "apply", "--file", str(file))
     write(file, topics, partitions=3, retention_ms=5000)
     altered = run(broker.bootstrap_servers, "apply", "--file", str(file))
-    assert altered.returncode == 0
-    assert "1000 -> 5000" in altered.stdout
+    assert altered.code == 0
+    assert "1000 -> 5000" in altered.out
     deadline = Deadline(30)
-    while "alter" in run(broker.bootstrap_servers, "plan", "--file", str(file)).stdout:
+    while "alter" in run(broker.bootstrap_servers, "plan", "--file", str(file)).out:
         assert not deadline.passed()
 
 
@@ -71,13 +60,13 @@ def test_apply_refuses_another_number_of_partitions_and_then_changes_nothing(
 ) -> None:
     topics.create("in", partitions=2, config={"retention.ms": "1000"})
     refused = run(broker.bootstrap_servers, "apply", "--file", str(file))
-    assert refused.returncode == 2
-    assert "partitions is 2, but 3 is declared" in refused.stdout
-    assert "move to other partitions" in refused.stdout
-    assert "nothing was changed" in refused.stderr
+    assert refused.code == 2
+    assert "partitions is 2, but 3 is declared" in refused.out
+    assert "move to other partitions" in refused.out
+    assert "nothing was changed" in refused.err
     again = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
-    assert again.returncode == 2, again.stderr
-    plan = json.loads(again.stdout)
+    assert again.code == 2, again.err
+    plan = again.json
     assert len(plan["create"]) == 3
 
 
@@ -87,16 +76,16 @@ def test_without_a_broker_the_address_is_named_soon(tmp_path: Path) -> None:
     with reserve_port(0) as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
         answer = run(address, "plan", "--file", str(file))
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert address in answer.stderr
-    assert "Traceback" not in answer.stderr
+    assert (answer.code, answer.out) == (1, "")
+    assert address in answer.err
+    assert "Traceback" not in answer.err
 
 
 def test_a_missing_file_is_an_error_of_one_line() -> None:
     answer = run("127.0.0.1:9", "plan", "--file", "none.yaml")
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("error: there is no none.yaml")
-    assert len(answer.stderr.splitlines()) == 1
+    assert answer.code == 2
+    assert answer.err.startswith("error: there is no none.yaml")
+    assert len(answer.err.splitlines()) == 1
 
 
 FLOW = """
@@ -118,10 +107,10 @@ def test_the_printed_declaration_of_a_flow_creates_the_topics_that_its_processor
     (tmp_path / "shop_flow.py").write_text(FLOW)
     monkeypatch.chdir(tmp_path)
     printed = run("127.0.0.1:9", "declare", f"shop_flow:shop({topics.prefix})", "--partitions", "2")
-    assert printed.returncode == 0, printed.stderr
-    (tmp_path / "topics.yaml").write_text(printed.stdout)
+    assert printed.code == 0, printed.err
+    (tmp_path / "topics.yaml").write_text(printed.out)
     applied = run(broker.bootstrap_servers, "apply", "--file", "topics.yaml")
-    assert applied.returncode == 0, applied.stderr
+    assert applied.code == 0, applied.err
     cluster = Kafka(broker.bootstrap_servers).cluster()
     try:
         for group in load_groups(f"shop_flow:shop({topics.prefix})"):

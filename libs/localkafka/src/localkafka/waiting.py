@@ -9,6 +9,10 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 SLOWEST: Final = 10.0
 """The largest factor that a busy machine may extend a deadline by."""
+LONGER: Final = 5.0
+"""The largest factor that a long wait extends its pauses by."""
+PAUSE_SECONDS_MAX: Final = 0.1
+"""The longest pause that a wait comes to by itself."""
 _PROC: Final = Path("/proc")
 _STEAL: Final = 8  # the index of the field `steal` in a cpu line of /proc/stat
 
@@ -56,9 +60,13 @@ class Deadline:
         self._clock, self._stalled = clock, stalled
         self._began, self._stalled_before = clock(), stalled()
 
+    def elapsed(self) -> float:
+        """The seconds of the clock since it began."""
+        return self._clock() - self._began
+
     def passed(self) -> bool:
         """Whether the deadline has passed."""
-        elapsed = self._clock() - self._began
+        elapsed = self.elapsed()
         if elapsed <= self.seconds:
             return False
         stalled = min(self._stalled() - self._stalled_before, elapsed)
@@ -68,13 +76,13 @@ class Deadline:
 def wait_until(
     condition: Callable[[], T], seconds: float = 30.0, what: str = "the condition", every: float = 0.02
 ) -> T:
-    """Return the result of the condition as soon as it is true.
+    """Return the result of the condition soon after it is true.
 
     Args:
         condition: Called repeatedly.
         seconds: The time limit on an idle machine; see `Deadline`.
         what: The description of the condition for the error message.
-        every: The seconds between two calls.
+        every: The seconds between the first calls; see `pause_after`.
 
     Raises:
         AssertionError: It did not become true in time.
@@ -83,5 +91,14 @@ def wait_until(
     while not (found := condition()):
         if deadline.passed():
             raise AssertionError(f"{what} did not become true within {seconds:g} s")
-        time.sleep(every)
+        time.sleep(pause_after(deadline.elapsed(), every))
     return found
+
+
+def pause_after(elapsed: float, every: float) -> float:
+    """Return the seconds until a condition is asked again that was not true after `elapsed` seconds.
+
+    To ask a server takes CPU time here and there, which the awaited work then lacks. So a pause is a twentieth of the wait so far, at
+    least `every`, and at most five times as long, or `PAUSE_SECONDS_MAX`: a wait is that much longer at most.
+    """
+    return max(every, min(elapsed / 20, LONGER * every, PAUSE_SECONDS_MAX))

@@ -85,19 +85,20 @@ class Prefork:
     Args:
         module: The module as for `python -m`; "" for the shared modules, which cannot be run.
         common: The process from which it is forked; None: it imports all modules itself.
+        more: Modules that the module imports only when it runs.
     """
 
-    def __init__(self, module: str, common: "Prefork | None" = None) -> None:
+    def __init__(self, module: str, common: "Prefork | None" = None, more: Sequence[str] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             if common is None:
                 self._server = subprocess.Popen(  # noqa: S603 - this interpreter
-                    [sys.executable, "-c", _MAIN, str(theirs.fileno()), module],
+                    [sys.executable, "-c", _MAIN, str(theirs.fileno()), module, *more],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                 )
             else:
-                common._send("serve", [module], os.environ, theirs.fileno())  # noqa: SLF001 - another instance of this class
+                common._send("serve", [module, *more], os.environ, theirs.fileno())  # noqa: SLF001 - another instance of this class
         self._connection = ours
         self._started: Queue[Forked] = Queue()
         self._one = Lock()
@@ -137,9 +138,9 @@ class Prefork:
 
 
 @cache
-def prefork_of(module: str) -> Prefork:
-    """Return the prefork process of this test process for a module."""
-    return Prefork(module, prefork_of("") if module else None)
+def prefork_of(module: str, *more: str) -> Prefork:
+    """Return the prefork process of this test process for a module; `more`: modules that it imports only when it runs."""
+    return Prefork(module, prefork_of("") if module else None, more)
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,9 @@ class _Run:
     environment: dict[str, str]
 
 
-def _serve(connection: socket.socket, module: str) -> _Run | None:
+def _serve(connection: socket.socket, module: str, *more: str) -> _Run | None:
     """Fork on each request. Returns in each forked program, with its request; None: there are no more requests."""
-    for name in [module] if module else _COMMON:
+    for name in (module, *more) if module else _COMMON:
         import_module(name)
     # The module is removed, so that it runs again under its name, with its imports already loaded.
     sys.modules.pop(module, None)
@@ -190,7 +191,7 @@ def _serve(connection: socket.socket, module: str) -> _Run | None:
                 os.close(own)
             os.chdir(folder)
             if what == "serve":
-                return _branch(files[0], arguments[0], environment)
+                return _branch(files[0], arguments, environment)
             _become(*files)
             return _Run(module, arguments, environment)
         for file in files:
@@ -209,13 +210,13 @@ def _collect(connection: socket.socket, running: set[int]) -> None:
                 connection.send(json.dumps(["ended", pid, os.waitstatus_to_exitcode(status)]).encode())
 
 
-def _branch(descriptor: int, module: str, environment: dict[str, str]) -> _Run | None:
+def _branch(descriptor: int, modules: Sequence[str], environment: dict[str, str]) -> _Run | None:
     """Serve the programs of a module, in a process that was forked for them. It ends when its connection closes."""
     os.environ.clear()
     os.environ.update(environment)
     more = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [path for path in more if path and path not in sys.path]
-    return _serve(socket.socket(fileno=descriptor), module)
+    return _serve(socket.socket(fileno=descriptor), *modules)
 
 
 def _become(output: int, errors: int) -> None:
@@ -235,8 +236,8 @@ def _run(given: _Run) -> None:
     runpy.run_module(given.module, run_name="__main__", alter_sys=True)
 
 
-def main(descriptor: int, module: str) -> None:
-    """Serve requests from a socket until it is closed; in each forked process, run the module."""
-    given = _serve(socket.socket(fileno=descriptor), module)
+def main(descriptor: int, *modules: str) -> None:
+    """Serve requests from a socket until it is closed; in each forked process, run the first module."""
+    given = _serve(socket.socket(fileno=descriptor), *modules)
     if given is not None:
         _run(given)
