@@ -1,6 +1,5 @@
 """Where the time of a run of the ETL goes: seconds by stage, and the CPU seconds of its processes by kind of thread."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,8 +46,7 @@ def figures(whole: Figure, started: float, steps: Sequence[Mapping[str, Any]]) -
         steps: The steps that the job has printed, in order: `step`, `time`, `cpu`.
     """
     ended, all_cpu = started + (whole.value or 0), whole.cpu_seconds or 0.0
-    seconds: Counter[str] = Counter(dict.fromkeys(STAGES, 0))
-    spent: Counter[str] = Counter(dict.fromkeys(STAGES, 0))
+    seconds, spent = dict.fromkeys(STAGES, 0.0), dict.fromkeys(STAGES, 0.0)
     at, cpu, kinds = started, 0.0, dict.fromkeys(KINDS, 0.0)
     for number_of_step, each in enumerate(steps):
         kinds = dict(each["cpu"])

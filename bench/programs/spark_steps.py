@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -52,11 +52,11 @@ class Steps:
                 name,
                 (int(words[11]) + int(words[12])) / TICK,
             )
-        found: Counter[str] = Counter()
+        found: defaultdict[str, float] = defaultdict(float)
         for name, seconds in self._seen.values():
             if name in KINDS:
                 found[KINDS[name]] += seconds
-        return {**{kind: found[kind] for kind in KINDS.values()}, REST: whole - found.total()}
+        return {**{kind: found[kind] for kind in KINDS.values()}, REST: whole - sum(found.values())}
 
 
 def threads_of(pid: int) -> list[Path]:

@@ -28,7 +28,9 @@ WHOLE = Figure("spark_etl", 20.0, "s", cpu_seconds=21.0, records=100)
 def test_the_seconds_of_all_stages_are_the_whole_run_and_a_stage_of_several_batches_is_one() -> None:
     found = by_name(figures(WHOLE, 100.0, STEPS))
     assert tuple(found) == ROWS
-    seconds = {name.rpartition("_")[2]: each.value for name, each in found.items() if "_stage_" in name}
+    seconds = {
+        name.rpartition("_")[2]: each.value or 0.0 for name, each in found.items() if "_stage_" in name
+    }
     assert seconds == pytest.approx(
         {"start": 5.0, "bronze": 3.0, "search": 1.0, "silver": 4.0, "marks": 3.0, "results": 3.0, "end": 1.0}
     )
