@@ -1,4 +1,4 @@
-"""Where the time of a run of the ETL goes: seconds by stage, and the CPU seconds of its processes by kind of thread."""
+"""The cost of a run of the ETL: seconds by stage, and the CPU seconds of its processes by kind of thread."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

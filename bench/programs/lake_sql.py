@@ -22,7 +22,7 @@ CLICKS = "SELECT sum(clicks), sum(clicks) FROM (SELECT key, count(*) AS clicks F
 EVENTS = """
 SELECT count(*), bit_xor(hash(partition, "offset", timestamp, key, event, repeat)) FROM read_parquet('{files}')
 """
-"""How many rows silver has, and a number that is the same for the same rows in any order."""
+"""The number of rows in silver, and a digest that is the same for the same rows in any order."""
 
 REACH = """
 WITH followers AS (

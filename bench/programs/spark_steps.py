@@ -1,4 +1,4 @@
-"""Where the time of a Spark job goes: at each of its steps the time, and the CPU seconds so far of the job's processes by kind of thread."""
+"""The cost of a Spark job: at each of its steps the time, and the CPU seconds so far of the job's processes by kind of thread."""
 
 import os
 import time
@@ -31,7 +31,7 @@ class Steps:
         self._seen: dict[tuple[str, str], tuple[str, float]] = {}
 
     def reached(self, step: str) -> None:
-        """Print where the job is."""
+        """Print the time and the CPU seconds so far."""
         family = together(os.getpid(), processes())
         tell({"step": step, "time": time.time(), "cpu": self.by_kind(family.cpu, threads_of(os.getpid()))})
 
