@@ -133,7 +133,7 @@ bench-peers: setup ## measure Kafka Streams, Goka, Quix Streams and Faust beside
 bench-publish: setup-spark ## run the whole benchmark on an idle machine, 15 minutes, and write the figures into the docs
 	@$(PY) -m bench all
 
-bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 9 minutes, and write the figures into the docs; QUICK=1: less, docs unchanged
+bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 11 minutes, and write the figures into the docs; QUICK=1: less, docs unchanged
 	@$(PY) -m bench spark $(if $(filter-out 0,$(QUICK)),--quick)
 
 bench-nexmark: setup ## measure the Nexmark queries, beside Kafka Streams and Flink SQL where Java and Maven are installed, and write the figures into the docs; QUICK=1: less, docs unchanged

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 from bench.measure import RowFailed
 
+BATCHES = 2.5
+"""The number of batches of two million clicks in five million."""
+
 
 class Batch(NamedTuple):
     """The records of a batch, and the seconds from its plan to its commit in bronze, and from there to its commit in silver."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import costs, results, scaling
+from bench import costs, results, scaling, stages
 from bench.figures import Figure, by_name
 from bench.goals import Goal, read_goals
 from bench.machine import ROOT
@@ -122,7 +122,10 @@ def pages(published: Published) -> dict[Path, dict[str, str]]:
             "spark": table(published.get("spark", ())),
         },
         CAPACITY: capacities(published),
-        SPARK: {"scaling": scaling.table(by_name(results.figures_of(published.get("spark", ()))))},
+        SPARK: {
+            "stages": stages.table(by_name(results.figures_of(published.get("spark", ())))),
+            "scaling": scaling.table(by_name(results.figures_of(published.get("spark", ())))),
+        },
         WAYS: {"ways": ways(published)},
         NEXMARK: {
             "where-nexmark": where(published, ["nexmark"]),

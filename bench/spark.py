@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench import stages
 from bench.clicks import Clicks
 from bench.family import FamilyProgram
 from bench.figures import Figure
 from bench.job import Job
-from bench.lake import Batch, batches, objects
+from bench.lake import BATCHES, Batch, batches, objects
 from bench.measure import Program, RowFailed, python
 from bench.plan import Step
 from bench.site import Site
@@ -27,8 +28,6 @@ from streamtable import Avro
 CORES = 2
 USERS = 100_000
 RECORDS_OF_A_KEY = 5
-BATCHES = 2.5
-"""The number of batches of two million clicks in five million."""
 SKETCH_ERROR = 0.05
 BASELINES = {
     "spark_parquet": "spark_source",
@@ -36,7 +35,13 @@ BASELINES = {
     "spark_etl_bronze_warm": "spark_source",
     "spark_etl_silver": "spark_source",
     "spark_etl_silver_warm": "spark_source",
+    "spark_from_avro_bronze": "spark_etl_bronze",
+    "spark_from_avro_bronze_warm": "spark_etl_bronze_warm",
+    "spark_from_avro_silver": "spark_etl_silver",
+    "spark_from_avro_silver_warm": "spark_etl_silver_warm",
+    "spark_from_avro_unchecked": "spark_etl_silver_warm",
     "spark_count_kafka": "spark_source",
+    "spark_count_from_avro": "spark_count_kafka",
     "spark_count_silver": "duckdb_count",
     "spark_count_kafka_1_core": "spark_count_kafka",
     "spark_count_silver_1_core": "spark_count_silver",
@@ -47,7 +52,10 @@ BASELINES = {
 _LIMIT_SECONDS = 400.0
 _INPUT = "user-clicks"
 _DUCKDB = "lake_sql"
-_ETL_ROWS = ("spark_etl_bronze", "spark_etl_silver", "spark_etl_bronze_warm", "spark_etl_silver_warm")
+_SHUFFLES = ("kafka", "silver")
+_LAYERS = ("bronze", "silver", "bronze_warm", "silver_warm")
+_ETL_ROWS = tuple(f"spark_etl_{layer}" for layer in _LAYERS)
+_FROM_AVRO_ROWS = tuple(f"spark_from_avro_{layer}" for layer in (*_LAYERS, "unchecked"))
 
 
 class SparkRows:
@@ -63,11 +71,13 @@ class SparkRows:
         """All, each after those that it is compared with."""
         return [
             Step(("spark_source", "spark_parquet"), self.source),
-            Step((*_ETL_ROWS, "spark_etl"), self.etl),
+            Step((*_ETL_ROWS, "spark_etl", *stages.ROWS), self.etl),
+            Step(_FROM_AVRO_ROWS, self.from_avro),
             Step(("duckdb_count",), self.duckdb_count),
             Step(
                 (
                     "spark_count_kafka",
+                    "spark_count_from_avro",
                     "spark_count_silver",
                     "spark_count_kafka_shuffle",
                     "spark_count_silver_shuffle",
@@ -100,6 +110,25 @@ class SparkRows:
         self._lake_of(site)
         return self._etl
 
+    def from_avro(self, site: Site) -> list[Figure]:
+        """Measure the same for a lake that Spark's own functions fill, and all of bronze decoded and written without any check."""
+        clicks = _clicks(site)
+        topic, known = site.clicks(clicks), _asked(site, "events", self._lake_of(site))[0]
+        lake = site.state("from-avro") / "tables"
+        job = Job(site.broker, topic, records=clicks.records, partitions=clicks.partitions)
+        job = replace(job, state_dir=str(lake), clients=CORES)
+        with self._start(site, "spark_from_avro", python("bench.programs.spark_from_avro"), job) as program:
+            program.end()
+        for folder in (lake, lake / "unchecked"):
+            found = _asked(site, "events", folder)[0]
+            _same(f"rows and events of {folder.name}", found, {**known, "seconds": found["seconds"]})
+        (alone,) = (found for found in program.results if found.get("name") == "unchecked")
+        rate = _rate("spark_from_avro_unchecked", alone["records"], alone["seconds"], program)
+        return [
+            *_layer_rates("spark_from_avro", batches(lake, _INPUT, topic), program),
+            replace(rate, cpu_seconds=alone["cpu_seconds"]),
+        ]
+
     def count(self, site: Site, *, cores: int) -> list[Figure]:
         """Clicks of each user, from Kafka and from silver, with a warm JVM; and the bytes shuffled for each click."""
         clicks = _clicks(site)
@@ -126,6 +155,7 @@ class SparkRows:
                 "bytes/record",
             )
             for found in program.results
+            if found["name"] in _SHUFFLES
         ]
         return rates + shuffles if cores == CORES else rates
 
@@ -198,11 +228,14 @@ class SparkRows:
             topic = site.clicks(clicks)
             arguments = ["--graph", "streamtable_spark.demo:LAKE", "--topics", f"{_INPUT}={topic}"]
             arguments += ["--batch", str(int(clicks.records / BATCHES))]
-            whole, program = self._job(site, "spark_etl", "etl", ["--lake", str(lake), *arguments])
+            command = [*python("bench.programs.spark_etl"), "--cores", str(CORES)]
+            command += ["--bootstrap-servers", site.broker, "--lake", str(lake), *arguments]
+            whole, program = self._run(site, "spark_etl", command)
             found = batches(lake, _INPUT, topic)
             _same("records of all batches", sum(batch.records for batch in found), clicks.records)
-            self._etl = _etl_rates(found, program)
+            self._etl = _layer_rates("spark_etl", found, program)
             self._etl.append(replace(whole, records=clicks.records))
+            self._etl += stages.figures(self._etl[-1], program.started, program.results)
             self._lake = lake
         return self._lake
 
@@ -223,7 +256,9 @@ class SparkRows:
 
     def _job(self, site: Site, row: str, module: str, arguments: Sequence[str]) -> tuple[Figure, Program]:
         """One of the jobs, from the start of its process to its end: seconds."""
-        command = _job_command(module, ["--bootstrap-servers", site.broker, *arguments])
+        return self._run(site, row, _job_command(module, ["--bootstrap-servers", site.broker, *arguments]))
+
+    def _run(self, site: Site, row: str, command: Sequence[str]) -> tuple[Figure, Program]:
         with self._start(site, row, command) as program:
             program.end()
             ended = program.now()
@@ -274,16 +309,16 @@ def _rate(row: str, records: int, seconds: float, program: Program) -> Figure:
     return _compared(Figure(row, records / seconds, RATE, rss_mb=program.rss_mb, records=records))
 
 
-def _etl_rates(found: Sequence[Batch], program: Program) -> list[Figure]:
-    """The rates of `_ETL_ROWS`: of all batches, and of those after the first."""
+def _layer_rates(job: str, found: Sequence[Batch], program: Program) -> list[Figure]:
+    """The rates of a job's rows in `_LAYERS`: of all batches, and of those after the first."""
     rates = []
     for suffix, part in (("", found), ("_warm", found[1:])):
         records = sum(batch.records for batch in part)
-        for row, seconds in (
-            ("spark_etl_bronze", sum(batch.bronze for batch in part)),
-            ("spark_etl_silver", sum(batch.silver for batch in part)),
+        for layer, seconds in (
+            ("bronze", sum(batch.bronze for batch in part)),
+            ("silver", sum(batch.silver for batch in part)),
         ):
-            rates.append(_rate(f"{row}{suffix}", records, seconds, program))
+            rates.append(_rate(f"{job}_{layer}{suffix}", records, seconds, program))
     return rates
 
 

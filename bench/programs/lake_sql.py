@@ -19,6 +19,11 @@ AT = 1_700_000_000_000
 
 CLICKS = "SELECT sum(clicks), sum(clicks) FROM (SELECT key, count(*) AS clicks FROM read_parquet('{files}') GROUP BY key)"
 
+EVENTS = """
+SELECT count(*), bit_xor(hash(partition, "offset", timestamp, key, event, repeat)) FROM read_parquet('{files}')
+"""
+"""The number of rows in silver, and a digest that is the same for the same rows in any order."""
+
 REACH = """
 WITH followers AS (
     SELECT event.author AS author, event.follower AS follower FROM read_parquet('{follows}')
@@ -67,8 +72,8 @@ def make(engine: duckdb.DuckDBPyConnection, lake: Path, edges: int) -> None:
     (lake / "origin.json").write_text(json.dumps({"lake": "bench", "format": "parquet", "topics": {}}))
 
 
-def clicks_query(lake: Path) -> str:
-    return CLICKS.format(files=lake / "silver" / "user-clicks" / "day=*" / "*.parquet")
+def clicks_query(lake: Path, query: str = CLICKS) -> str:
+    return query.format(files=lake / "silver" / "user-clicks" / "day=*" / "*.parquet")
 
 
 def reach_query(lake: Path) -> str:
@@ -85,9 +90,9 @@ def main() -> None:
     if job.handler == "make":
         make(engine, lake, job.records)
         return
-    query = clicks_query(lake) if job.handler == "clicks" else reach_query(lake)
+    queries = {"clicks": clicks_query(lake), "events": clicks_query(lake, EVENTS), "reach": reach_query(lake)}
     began = time.time()
-    found = engine.execute(query).fetchone()
+    found = engine.execute(queries[job.handler]).fetchone()
     assert found is not None
     tell({"total": int(found[0]), "pairs": int(found[1]), "seconds": time.time() - began})
 

@@ -25,7 +25,7 @@ PACKAGE_LINES_MAX = {
     "libs/servicekit": 5_981,  # aim 6,000
     "libs/streamtable_sinks": 2_434,
     "libs/streamtable_capture": 1_862,
-    "spark": 4_407,  # aim 3,200
+    "spark": 4_403,  # aim 3,200
     "services/click_count": 484,  # aim 300; 107 of them are processes that answer, and the services that ask them
     "services/user_status": 429,  # aim 380
     "libs/streamtable_calls": 1_553,  # aim 600

@@ -40,8 +40,10 @@ from streamtable_spark.session import connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("check Kafka and the lake", "read topics", "compute results")
-STEPS = ("planned", "bronze written", "silver written", "batch written", "batches read", "results written")
-"""The steps after which a run calls `reached`, for tests; the first four occur once in each batch."""
+BATCH_STEPS = ("planned", "bronze written", "repeats searched", "silver written", "batch written")
+"""The steps of each batch, once each, and "repeats searched" once for each topic."""
+STEPS = (*BATCH_STEPS, "batches read", "results written")
+"""The steps after which a run calls `reached`, for tests and the benchmark."""
 PARTITIONS_MAX = 1_000_000
 """More than any table has."""
 DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been")
@@ -242,7 +244,9 @@ class Etl:
             of_topic = raw if len(have) == 1 else raw.where(fn.col("topic") == topic.kafka)
             name, earlier = f"silver/{topic.name}", self._earlier(tables, topic, batch, have[topic.kafka])
             with ExitStack() as kept:
-                tables.append(name, silver(topic, of_topic, earlier, kept), batch)
+                rows = silver(topic, of_topic, earlier, kept)
+                self._reached("repeats searched")
+                tables.append(name, rows, batch)
             # Counted in the written rows: that costs less than decoding all values once more before.
             right = tables.read(name).where(fn.col("batch") == batch).count()
             if right < came:

@@ -142,17 +142,10 @@ def silver(
     if repeated is not None:
         rows = rows.join(repeated, ["partition", "offset"], "left")
         repeat = fn.coalesce("repeat", fn.lit(False))
-    return rows.select(
-        "partition",
-        "offset",
-        "timestamp",
-        (fn.col("key").cast("string") if text_keys else fn.col("key")).alias("key"),
-        "event",
-        repeat.alias("repeat"),
-        "day",
-        "batch",
-        *([] if event_id is None else [_hash(event_id).alias(ID_HASH)]),
-    )
+    key = fn.col("key").cast("string") if text_keys else fn.col("key")
+    columns = ("partition", "offset", "timestamp", key.alias("key"), "event", repeat.alias("repeat"))
+    hashed = [] if event_id is None else [_hash(event_id).alias(ID_HASH)]
+    return rows.select(*columns, "day", "batch", *hashed)
 
 
 def quarantine(decoded: DataFrame) -> DataFrame:
