@@ -57,7 +57,7 @@ def build(root: Path, folder: Path, committed: int) -> None:
     """
     if sys.version_info[:2] != PYTHON:
         raise WheelRefused(
-            f"Python {PYTHON[0]}.{PYTHON[1]} builds the wheels of streamtable-native: make it that of .venv"
+            f"Python {PYTHON[0]}.{PYTHON[1]} builds the wheels of streamtable-native: make .venv with it"
         )
     with tempfile.TemporaryDirectory() as place:
         headers = _headers(Path(place) / "include")

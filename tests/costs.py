@@ -11,7 +11,7 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -25,9 +25,11 @@ of shared machines differ."""
 LISTED_SECONDS: Final = 3.0
 """A file that takes longer is listed in `BUDGETS`."""
 FAILS_FROM: Final = 2.0
-"""A folder above its budget is reported. It fails the run above this multiple of its budget."""
+"""A folder above its budget is reported. It fails the run above this multiple of its budget, on a slower machine above more."""
 ROOM: Final = 1.25
 """The factor of written budgets over the used CPU time."""
+REFERENCE_SECONDS: Final = 0.07
+"""The CPU seconds of the loop of `slowness` on the machine that the budgets are for."""
 EXPENSIVE_SECONDS: Final = 0.2
 """A test that takes longer is listed in `BUDGETS`, in CPU time or, if it waits, in wall-clock time."""
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
@@ -40,6 +42,14 @@ ELSEWHERE: Final = ("broker", "server", *_EXEMPT)
 def folder_of(nodeid: str) -> str:
     """Return the first two folders of a test, which have a budget."""
     return "/".join(PurePosixPath(nodeid.partition("::")[0]).parts[:-1][:2])
+
+
+def slowness() -> float:
+    """Return how many times slower than the machine of the budgets this one is, at least 1: CPU seconds differ as much."""
+    began, total = time.thread_time(), 0
+    for number in range(1_000_000):
+        total += number
+    return max(1.0, (time.thread_time() - began) / REFERENCE_SECONDS)
 
 
 def processor_seconds(root: int, processes: Path = _PROCESSES) -> float:
@@ -83,7 +93,7 @@ class Costs:
         whole: The CPU seconds of the run with all its processes, including collection.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, slow: Callable[[], float] = slowness) -> None:
         self.spent: dict[str, float] = {}
         self.long: list[str] = []
         self.too_long: list[str] = []
@@ -99,6 +109,7 @@ class Costs:
         self._folder = ""
         self._used = processor_seconds(os.getpid())
         self._began = time.monotonic()
+        self._slowness, self._slow = slow, slow()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -112,7 +123,7 @@ class Costs:
                 self.expensive[item.nodeid] = round(max(own, used), 2)
             if own > LONG_SECONDS and not any(map(item.get_closest_marker, _EXEMPT)):
                 self.long.append(f"{item.nodeid}: {own:.0f} s, {used:.0f} processor seconds")
-                self.too_long += [item.nodeid] if used > LONG_SECONDS else []
+                self.too_long += [item.nodeid] if used > LONG_SECONDS * self._slow else []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file = report.nodeid.partition("::")[0]
@@ -155,11 +166,13 @@ class Costs:
             self._config.workeroutput["costs"] = costs
             return
         self.whole = processor_seconds(os.getpid())
+        self._slow = max(self._slow, self._slowness())  # it may differ from minute to minute
         if self._config.getoption("--write-budgets"):
             self._write()
-        allowed = {folder: FAILS_FROM * seconds for folder, seconds in self._budgets.items()}
+        times = FAILS_FROM * self._slow
+        allowed = {folder: times * seconds for folder, seconds in self._budgets.items()}
         over = [*over_budget(self.spent, allowed), *self.too_long]
-        over += ["the fast form"] if self.whole > FAILS_FROM * self._whole_budget else []
+        over += ["the fast form"] if self.whole > times * self._whole_budget else []
         if self._config.getoption("--hold") and over and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -167,9 +180,9 @@ class Costs:
         comments = [line for line in BUDGETS.read_text().splitlines() if line.startswith("#")]
         sections = tomllib.loads(BUDGETS.read_text())
         if self._fast:  # folders have not run all of their tests
-            sections["fast"] = {"processor-seconds": round(ROOM * self.whole)}
+            sections["fast"] = {"processor-seconds": round(ROOM * self.whole / self._slow)}
         else:
-            asked = {folder: round(ROOM * used + 5) for folder, used in self.spent.items()}
+            asked = {folder: round(ROOM * used / self._slow + 5) for folder, used in self.spent.items()}
             sections["processor-seconds"] = dict(sorted({**self._budgets, **asked}.items()))
             longest = sorted(self.seconds.items(), key=lambda each: -each[1])
             sections["clock-seconds"] = {file: round(took) for file, took in longest if took > LISTED_SECONDS}
@@ -196,7 +209,7 @@ class Costs:
         over = elapsed > budget
         terminalreporter.write_line(
             f"{sum(self.spent.values()):8.1f}         all, in {elapsed:.0f} of {budget:.0f} s of the clock"
-            f"{' OVER BUDGET' if over else ''}",
+            f"{' OVER BUDGET' if over else ''}; this machine is {self._slow:.1f} times slower than the budgets'",
             yellow=over,
         )
         if self._fast:

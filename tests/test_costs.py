@@ -16,6 +16,7 @@ from tests import costs
 
 pytest_plugins = ["tests.costs"]
 costs.LONG_SECONDS = 0.1
+costs.REFERENCE_SECONDS = {reference}
 costs.stalled_seconds = lambda: 0.0
 
 def pytest_configure(config):
@@ -36,8 +37,9 @@ def test_long_with_reason():
 ROOT = Path(__file__).parent.parent
 
 
-def run(folder: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "conftest.py").write_text(CONFTEST)
+def run(folder: Path, test: str, *arguments: str, reference: float = 1e9) -> subprocess.CompletedProcess[str]:
+    """Run a test; `reference`: the CPU seconds on the machine of the budgets of what takes a fraction of a second here."""
+    (folder / "conftest.py").write_text(CONFTEST.format(reference=reference))
     (folder / "test_long.py").write_text(test)
     (folder / "pytest.ini").write_text("[pytest]\n")
     return subprocess.run(
@@ -60,6 +62,12 @@ def test_a_long_test_without_a_reason_is_named_and_fails_the_run_if_it_does_not_
         assert f"{line}_with_reason" not in named.stdout
     assert "of 60 s of the clock" in named.stdout
     assert run(tmp_path, WORKS).returncode == 0, "nothing is held without --hold"
+
+
+def test_a_test_may_take_as_many_times_longer_as_the_machine_is_slower(tmp_path: Path) -> None:
+    slower = run(tmp_path, WORKS, "--hold", "60", reference=1e-6)
+    assert slower.returncode == 0
+    assert "long, and without @pytest.mark.slow('why'): test_long.py::test_long" in slower.stdout
 
 
 def test_a_reason_is_a_must(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from tests.faults.forked import ForkedChild
 
 from localkafka.process import Child
 
+THREADED = {"bench.programs.reach_stage"}
+"""Modules whose imports start a thread (numpy's linear algebra), which a fork would not copy."""
+
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +19,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def start(command: Sequence[str], log: Path, *, env: Mapping[str, str]) -> ForkedChild | Child:
         match command:
-            case [sys.executable, "-m", module]:
+            case [sys.executable, "-m", module] if module not in THREADED:
                 return ForkedChild(module, (), log, env)
         return Child(command, log, env=env)
 
