@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.costs import slowness
 from tests.faults.arena import BROKER_SETTINGS, Arena
 from tests.faults.aside import ArenaMaker, Body, body_of, needs_of
 
@@ -19,6 +20,7 @@ from localkafka.wire import WireProxy
 
 SEED = int(os.environ.get("FAULTS_SEED", "20260"))
 AT_ONCE = 8
+"""The number of tests that run side by side, on a machine as fast as the one that the budgets are for."""
 _SUMMARY = pytest.StashKey[list[str]]()
 
 
@@ -107,7 +109,8 @@ def outcomes(
             given = {"make": make, "folder": path, "seed": seed, "broker": fault_broker, "wire": fault_wire}
             return body(**{name: given[name] for name in needs}, **params)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    # On a slower machine fewer: the broker could not answer all of them within their limits.
+    with ThreadPoolExecutor(max(2, round(AT_ONCE / slowness()))) as pool:
         bodies = {
             item.nodeid: partial(run, body, item.callspec.params if hasattr(item, "callspec") else {})
             for item in items
