@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import pytest
+from confluent_kafka import KafkaError, Message
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
@@ -361,3 +362,25 @@ def test_a_static_member_waits_until_the_session_of_its_instance_id_has_ended(
     first.consumer.close()
     until(lambda: bool(second.owned), second)
     second.consumer.close()
+
+
+@both_protocols
+def test_an_error_of_a_former_assignment_is_not_one_of_the_next(
+    broker: Broker, topics: Topics, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that wakes after its session gets its partitions again, and the answer to what it had asked before."""
+    place = TopicPartition(topics.create("in", partitions=1), 0)
+    member = Member(Kafka(broker.bootstrap_servers, group_protocol=protocol), topics.name("g"), [place.topic])
+    wait_until(lambda: bool(member.consumer.poll(10, 0.1)) or member.owned == {place}, WITHIN_S)
+    late = Message(topic=place.topic, partition=0, offset=7, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+
+    def take(_count: int, _timeout: float, on_error: Callable[[Message], None]) -> list[RecordBatch]:
+        on_error(late)
+        return []
+
+    monkeypatch.setattr(member.consumer._records, "take", take)
+    assert member.consumer.poll(10, 0.1) == []
+    member.start()
+    with pytest.raises(InputLost):
+        member.consumer.poll(10, 0.1)
+    member.consumer.close()

@@ -19,6 +19,7 @@ from streamtable.kafka.errors import (
     DEAD,
     END,
     FORBIDDEN,
+    LOST,
     MIGRATED,
     PASSING,
     STATE,
@@ -354,7 +355,10 @@ class KafkaGroupConsumer:
         elif error.fatal() or error.code() in DEAD:
             raise fatal(error, "being a member of the group")
         elif error.code() not in PASSING:
-            raise unreadable(error, message.topic() or "", message.partition() or 0, message.offset())
+            place = TopicPartition(message.topic() or "", message.partition() or 0)
+            # Before the first seek nothing is read: such an error is of a former assignment of the partition.
+            if place in self._next or error.code() not in LOST:
+                raise unreadable(error, *place, message.offset())
         self._log.error(error)
 
     def _rejoined(self, timeout: float) -> bool:
