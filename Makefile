@@ -53,13 +53,13 @@ demo: setup ## run four scenarios from emitters to queries on a real Kafka; CHEC
 test: setup-spark ## run all checks and tests, with a real broker and the short fault tests; 12 minutes on two processors
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going lint tests
 
-# Five workers on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
-# long ones first. A worker that crashes (in a client's C code) ends the run: xdist waits for ever if it replaces it.
+# Five workers on two processors, on a slow machine fewer (tests/costs.py); in the order of conftest.py, the long ones first.
+# A worker that crashes (in a client's C code) ends the run: xdist waits for ever if it replaces it.
 # Short fault tests need the machine to themselves. In a new checkout one process compiles all modules and rewrites the
-# assertions of all tests before: the workers, which all collect the same at the same time, would do it five times.
+# assertions of all tests before: the workers, which all collect the same at the same time, would each do it.
 tests: setup-spark
 	$(if $(wildcard tests/__pycache__/test_costs.*-pytest-*.pyc),,-@$(BIN)/pytest --collect-only -qq -p no:schemathesis > /dev/null)
-	$(BIN)/pytest -n 5 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
+	$(BIN)/pytest -n auto --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
 		--hold 620 -m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 100 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 

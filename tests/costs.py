@@ -32,6 +32,10 @@ FAILS_FROM: Final = 2.0
 """A folder above its budget is reported. It fails the run above this multiple of its budget, on a slower machine above more."""
 ROOM: Final = 1.25
 """The factor of written budgets over the used CPU time."""
+WORKERS: Final = 5
+"""The workers of `-n auto`: more than two processors need, since tests with servers wait half of their time."""
+WORKERS_LEAST: Final = 3
+"""The workers of `-n auto` on a slow machine, where tests wait less and servers would answer too late."""
 REFERENCE_SECONDS: Final = 0.11
 """The CPU seconds of the program of `slowness` on the machine that the budgets are for."""
 IMPORTS: Final = (
@@ -64,6 +68,12 @@ def slowness() -> float:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return max(1.0, median(spent) / REFERENCE_SECONDS)
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist, which may be switched off
+def pytest_xdist_auto_num_workers() -> int:
+    """Return fewer workers on a slower machine: each has servers, and all of them share the processors."""
+    return max(WORKERS_LEAST, round(WORKERS / slowness()))
 
 
 def processor_seconds(root: int, processes: Path = _PROCESSES) -> float:

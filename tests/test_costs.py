@@ -49,6 +49,12 @@ def run(folder: Path, test: str, *arguments: str, reference: float = 1e9) -> sub
     )  # fmt: skip
 
 
+def test_a_slower_machine_gets_fewer_workers(tmp_path: Path) -> None:
+    for reference, workers in ((1e9, 5), (1e-9, 3)):
+        done = run(tmp_path, SLEEPS.format(mark=""), "-v", "-n", "auto", reference=reference)
+        assert f"created: {workers}/{workers} workers" in done.stdout, done.stdout
+
+
 def test_a_long_test_without_a_reason_is_named_and_fails_the_run_if_it_does_not_only_wait(
     tmp_path: Path,
 ) -> None:
