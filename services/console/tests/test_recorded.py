@@ -17,6 +17,7 @@ from services.console.tests.recorded import (
     pages,
     shop,
 )
+from tests.costs import slowness
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),
@@ -162,8 +163,9 @@ def test_two_hundred_processes_and_five_hundred_topics_are_shown_in_a_second_and
     first = browser.processor_seconds()  # each opening has a thread of its own
     browser.run(UPDATE, UPDATES)
     updates = browser.processor_seconds() - first
-    assert first < 1.0, first
-    assert updates / UPDATES < 0.1, updates
+    slower = slowness()  # than the machine of these limits
+    assert first < 1.0 * slower, first
+    assert updates / UPDATES < 0.1 * slower, updates
 
 
 def test_processes_are_filtered_and_sorted(browser: Browser, site: Pages) -> None:
