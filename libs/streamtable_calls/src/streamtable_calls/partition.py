@@ -198,11 +198,15 @@ class PartitionCalls:
         unknown: Counter[str] = Counter()
         unhandled: list[tuple[bytes, bytes]] = []
         for row_key, data in self._rows.raw.scan(None, None):
-            if row_key in uncommitted or row_key.startswith(OWN):
+            if row_key in uncommitted:
                 continue
             timer = PendingTimer.decode(row_key)
             name = timer.name
-            if name in self._retried:
+            if row_key.startswith(OWN):
+                # The mark of a key that waits. Its rows may have been deleted while the group was stopped.
+                if timer.id in self._retried:
+                    self._left.add(PendingTimer(timer.id, timer.raw_key, ""))
+            elif name in self._retried:
                 self._committed.append(row_key)
                 self._left.add(timer._replace(id=""))
             elif name not in self._calls:
