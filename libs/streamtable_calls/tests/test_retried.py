@@ -169,6 +169,25 @@ def test_a_key_stays_free_or_held_over_a_restart_without_a_drop(tester: Tester, 
     assert results(tester) == [1, 3]
 
 
+def test_records_that_waited_in_order_are_handled_after_the_order_is_given_up(
+    tester: Tester, bank: Bank
+) -> None:
+    group = group_of(bank)
+    tester.run(group)
+    bank.down = {1}
+    tester.emit_many(ORDERS, [("a", 1), ("a", 2), ("a", 3)])
+    tester.stop(group)
+    bank.down = set()
+    unordered = group_of(bank, order="none")
+    tester.start(unordered)
+    let_pass(tester, 2)
+    assert results(tester) == [1, 2, 3]
+    tester.stop(unordered)
+    tester.start(group)
+    tester.emit(ORDERS, "a", 4)
+    assert results(tester) == [1, 2, 3, 4]
+
+
 def drop_first_while_stopped(tester: Tester) -> None:
     """Delete the first row of `bank`, and move its position behind that, as `drop_stopped` does."""
     rows = [record.key or b"" for record in tester.records(Stream("bank-calls", Bytes(), Bytes()))]

@@ -283,10 +283,10 @@ class PartitionCalls:
         if not self._left:
             return 0
         now_ms = int(self._clock.now() * 1000)
-        ordered = [timer for timer in self._left if self._retried[timer.name].order == "key"]
-        self._uncommitted |= self._left
-        self._left = set()
-        return sum(release(self._rows.raw, timer, now_ms) for timer in ordered)
+        left, self._left = self._left, set()
+        self._uncommitted |= left
+        # Also without an order: records may wait from the time when there was one.
+        return sum(release(self._rows.raw, timer, now_ms) for timer in left)
 
     def _line_of(self, row_key: bytes) -> bytes:
         """Return the key of the line: calls of one line run one after the other."""
