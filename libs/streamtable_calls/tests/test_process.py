@@ -192,7 +192,7 @@ class Stopped(BaseException):
     """An error that `except Exception` does not catch, as some libraries have."""
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Stopped])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, Stopped])
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_function_that_wants_to_end_the_process_fails_its_own_call_and_the_others_go_on(
     make: Make,

@@ -322,7 +322,7 @@ class CallQueue:
         try:
             running([attempt.id for attempt in attempts])
             results = await self._results(attempts)
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, GeneratorExit) as error:
             # Cancelled from here, or by the function itself: then it has failed like any other.
             results = [error for _ in attempts]
         finally:
