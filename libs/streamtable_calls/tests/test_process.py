@@ -192,7 +192,7 @@ class Stopped(BaseException):
     """An error that `except Exception` does not catch, as some libraries have."""
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Stopped])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, Stopped])
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_function_that_wants_to_end_the_process_fails_its_own_call_and_the_others_go_on(
     make: Make,
@@ -289,6 +289,51 @@ def test_after_failures_in_a_row_the_calls_pause_and_one_is_tried(make: Make) ->
     caller.start(4, 5)
     caller.outcomes(2)
     assert starts[3] - starts[2] >= 0.19
+
+
+def test_a_call_whose_shared_task_is_cancelled_by_another_one_is_tried_again(make: Make) -> None:
+    shared: list[asyncio.Task[None]] = []
+
+    async def function(request: Any) -> None:
+        if not shared:
+            shared.append(asyncio.ensure_future(asyncio.sleep(3600)))
+        if request == "late":
+            shared[0].cancel()
+        await shared[0]
+
+    caller = make(function)
+    caller.start("early", "late")
+    for error in caller.outcomes(2).values():
+        assert isinstance(error, asyncio.CancelledError)
+        assert Retry().pause_seconds(1, error, 0.0) is not None
+        assert Retry(on=(ConnectionError,)).pause_seconds(1, error, 0.0) is None
+
+
+@pytest.mark.parametrize("error", [ConnectionError, asyncio.CancelledError, SystemExit])
+def test_failures_of_any_kind_in_a_row_pause_the_calls(make: Make, error: type[BaseException]) -> None:
+    async def function(request: Any) -> None:
+        raise error
+
+    caller = make(function, breaker=2)
+    with capture_logs() as logs:
+        caller.start(1, 2)
+        caller.outcomes(2)
+    assert [line["event"] for line in logs] == ["calls paused"]
+
+
+def test_calls_that_are_cancelled_with_their_partition_are_no_failures(make: Make) -> None:
+    async def function(request: Any) -> Any:
+        return await asyncio.sleep(3600 if request == "long" else 0, request)
+
+    caller, gone = make(function, breaker=1), Partition()
+    caller.start("long", partition=gone)
+    wait_until(lambda: caller.executor.running("f") == 1, SECONDS_MAX, "it runs")
+    with capture_logs() as logs:
+        gone.closed = True
+        caller.executor.cancel(gone)  # type: ignore[arg-type] # stands for it
+        caller.start("short")
+        assert caller.outcomes(1) == {"short": "short"}
+    assert logs == []
 
 
 def test_what_runs_for_a_partition_that_has_gone_is_cancelled_and_gives_no_outcome(make: Make) -> None:

@@ -1,7 +1,7 @@
 """Records whose handler fails wait for their next attempt, with the later ones of their key behind them, and no others."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,8 +25,10 @@ from streamtable import (
     Timer,
 )  # fmt: skip
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.types import Committed
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
 from streamtable.handlers.timers import PendingTimer
+from streamtable_admin.offsets import TablePosition
 from streamtable_calls import Call, Retry, RetryAfter, retried
 from streamtable_calls.commands_to_group import CallCommand, command_record
 from streamtable_testing import Tester
@@ -134,6 +136,68 @@ def test_without_an_order_only_the_failing_record_waits(tester: Tester, bank: Ba
     bank.down = set()
     tester.advance(2.1)
     assert results(tester) == [2, 4, 3, 1]
+
+
+@pytest.mark.parametrize(("behind", "expected"), [([], [3]), ([2], [2, 3])])
+def test_the_key_of_a_record_that_was_dropped_while_the_group_was_stopped_is_free(
+    behind: list[int], expected: list[int], tester: Tester, bank: Bank
+) -> None:
+    group = group_of(bank)
+    tester.run(group)
+    bank.down = {1}
+    tester.emit_many(ORDERS, [("a", n) for n in [1, *behind]])
+    tester.stop(group)
+    drop_first_while_stopped(tester)
+    bank.down = set()
+    tester.start(group, disk=False)
+    tester.emit(ORDERS, "a", 3)
+    tester.advance(0.1)
+    assert results(tester) == expected
+
+
+def test_a_key_stays_free_or_held_over_a_restart_without_a_drop(tester: Tester, bank: Bank) -> None:
+    group = group_of(bank, Retry(on=(ConnectionError,), first=timedelta(hours=1), most=timedelta(hours=1)))
+    tester.run(group)
+    bank.down = {1}
+    tester.emit_many(ORDERS, [("a", 1), ("b", 2)])
+    bank.down = set()
+    tester.stop(group)
+    tester.start(group)
+    tester.emit_many(ORDERS, [("a", 3), ("b", 4)])
+    assert (results(tester), results(tester, "b")) == ([], [2, 4])
+    tester.advance(3_601)
+    assert results(tester) == [1, 3]
+
+
+def test_records_that_waited_in_order_are_handled_after_the_order_is_given_up(
+    tester: Tester, bank: Bank
+) -> None:
+    group = group_of(bank)
+    tester.run(group)
+    bank.down = {1}
+    tester.emit_many(ORDERS, [("a", 1), ("a", 2), ("a", 3)])
+    tester.stop(group)
+    bank.down = set()
+    unordered = group_of(bank, order="none")
+    tester.start(unordered)
+    let_pass(tester, 2)
+    assert results(tester) == [1, 2, 3]
+    tester.stop(unordered)
+    tester.start(group)
+    tester.emit(ORDERS, "a", 4)
+    assert results(tester) == [1, 2, 3, 4]
+
+
+def drop_first_while_stopped(tester: Tester) -> None:
+    """Delete the first row of `bank`, and move its position behind that, as `drop_stopped` does."""
+    rows = [record.key or b"" for record in tester.records(Stream("bank-calls", Bytes(), Bytes()))]
+    (first,) = {key for key in rows if PendingTimer.decode(key).id == f"{1:016x}"}
+    end = tester.emit_raw("bank-calls", first, None, partition=0).offset + 1
+    for place, committed in tester.kafka.committed("bank").items():
+        position = TablePosition.decode(committed.metadata)
+        if position is not None and "calls" in position.tables:
+            moved = replace(position, tables={**position.tables, "calls": end}).encode()
+            tester.kafka.group("bank").offsets.committed[place] = Committed(committed.next_offset, moved)
 
 
 def test_the_pauses_grow_and_the_attempts_survive_a_restart(tester: Tester, bank: Bank) -> None:

@@ -102,3 +102,28 @@ def test_the_first_change_after_a_snapshot_is_beyond_its_rows_though_the_positio
     assert beyond(updated, read)
     assert not beyond(read, updated)
     assert not beyond(read, read)
+
+
+SNAPSHOT = DatabaseChange[Any](op="r", source=binlog("b.2", 1_000, server_id=0, ts_ms=105_500))
+"""A row of a table that was read five seconds after the snapshot's position was taken."""
+
+
+@pytest.mark.parametrize(
+    ("source", "later"),
+    [
+        pytest.param(binlog("b.2", 1_400, gtid="0-7-12", ts_ms=103_000), True, id="during the snapshot"),
+        pytest.param(binlog("b.2", 1_400, server_id=7, ts_ms=103_000), True, id="without a GTID"),
+        pytest.param(binlog("b.2", 1_500, gtid="0-7-13", ts_ms=110_000), True, id="after it"),
+        pytest.param(binlog("b.2", 900, gtid="0-7-10", ts_ms=99_000), False, id="before it"),
+        pytest.param(binlog("b.1", 4, gtid="0-8-14", ts_ms=200_000), True, id="after a failover"),
+    ],
+)
+def test_a_change_is_beyond_a_row_of_a_snapshot_by_its_place_in_the_files_or_after_a_failover_by_its_time(
+    source: DatabaseSource, *, later: bool
+) -> None:
+    change, read = position_of(DatabaseChange(op="u", source=source)), position_of(SNAPSHOT)
+    assert change is not None
+    assert read is not None
+    assert beyond(change, read) is later
+    if "b.2" in str(source.file):
+        assert beyond(read, change) is not later

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from streamtable.errors import DeserializationError
 from streamtable_capture import Debezium, decimal_bytes
+from streamtable_capture.protobuf import message_reader
 from streamtable_codecs import Confluent, FileRegistry
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -119,6 +120,42 @@ def test_a_flattened_record_in_protobuf_becomes_a_change(registry: StandIn, fram
     change = codec.decode(data)
     assert change.after == Customer(1, "ann", None, None)
     assert (change.op, change.source.lsn) == ("c", 9)
+
+
+def test_a_map_in_protobuf_becomes_a_dict() -> None:
+    entry = message("TagsEntry", "string key, string value")
+    entry.options.map_entry = True
+    row = message("Row", "int32 id", (entry,))
+    row.field.add(
+        name="tags", number=2, label=F.LABEL_REPEATED, type=F.TYPE_MESSAGE, type_name=".Row.TagsEntry"
+    )
+    file = FileDescriptorProto(name="tagged.proto", syntax="proto3", message_type=[row])
+    pool = DescriptorPool()
+    pool.Add(file)
+    made: Any = GetMessageClass(pool.FindMessageTypeByName("Row"))
+    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), size=0)
+    data = made(id=1, tags={"a": "b", "c": ""}).SerializeToString()
+    assert read(b"\0" + data) == {"id": 1, "tags": {"a": "b", "c": ""}}
+    assert read(b"\0") == {"id": 0, "tags": {}}
+
+
+def test_googles_own_messages_become_plain_values() -> None:
+    row = DescriptorProto(name="Row")
+    for number, kind in enumerate(("Timestamp", "StringValue", "Struct"), 1):
+        row.field.add(
+            name=kind,
+            number=number,
+            label=F.LABEL_OPTIONAL,
+            type=F.TYPE_MESSAGE,
+            type_name=f".google.protobuf.{kind}",
+        )
+    imports = [f"google/protobuf/{name}.proto" for name in ("timestamp", "wrappers", "struct")]
+    file = FileDescriptorProto(name="own.proto", syntax="proto3", dependency=imports, message_type=[row])
+    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), size=0)
+    # {"Timestamp": 1 s, "StringValue": "a", "Struct": {"b": 1.0}}
+    found = read(bytes.fromhex("00 0a020801 12030a0161 1a100a0e0a016212091100000000 0000f03f"))
+    assert (found["Timestamp"], found["StringValue"]) == (1_000, "a")
+    assert found["Struct"]["fields"]["b"]["number_value"] == 1.0
 
 
 @pytest.mark.parametrize(

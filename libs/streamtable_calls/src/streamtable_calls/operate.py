@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 from streamtable.base.deadletter import OutputRecord
@@ -160,7 +161,8 @@ def _produce(cluster: Cluster, group: str, records: Iterable[OutputRecord]) -> N
     producer = cluster.kafka.transactional_producer(TRANSACTIONAL_ID.format(group=group))
     try:
         producer.open(_OPEN_SECONDS)
-        for batch in _batches(records):
+        left = iter(records)
+        while batch := list(islice(left, _BATCH_RECORDS)):
             _commit(producer, batch)
     finally:
         producer.close()
@@ -175,17 +177,6 @@ def _commit(producer: TransactionalProducer, records: Sequence[OutputRecord]) ->
         producer.abort(_COMMIT_SECONDS)
         raise
     producer.commit(_COMMIT_SECONDS)
-
-
-def _batches(records: Iterable[OutputRecord]) -> Iterator[list[OutputRecord]]:
-    batch: list[OutputRecord] = []
-    for record in records:
-        batch.append(record)
-        if len(batch) == _BATCH_RECORDS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def documents(

@@ -198,11 +198,15 @@ class PartitionCalls:
         unknown: Counter[str] = Counter()
         unhandled: list[tuple[bytes, bytes]] = []
         for row_key, data in self._rows.raw.scan(None, None):
-            if row_key in uncommitted or row_key.startswith(OWN):
+            if row_key in uncommitted:
                 continue
             timer = PendingTimer.decode(row_key)
             name = timer.name
-            if name in self._retried:
+            if row_key.startswith(OWN):
+                # The mark of a key that waits. Its rows may have been deleted while the group was stopped.
+                if timer.id in self._retried:
+                    self._left.add(PendingTimer(timer.id, timer.raw_key, ""))
+            elif name in self._retried:
                 self._committed.append(row_key)
                 self._left.add(timer._replace(id=""))
             elif name not in self._calls:
@@ -279,10 +283,10 @@ class PartitionCalls:
         if not self._left:
             return 0
         now_ms = int(self._clock.now() * 1000)
-        ordered = [timer for timer in self._left if self._retried[timer.name].order == "key"]
-        self._uncommitted |= self._left
-        self._left = set()
-        return sum(release(self._rows.raw, timer, now_ms) for timer in ordered)
+        left, self._left = self._left, set()
+        self._uncommitted |= left
+        # Also without an order: records may wait from the time when there was one.
+        return sum(release(self._rows.raw, timer, now_ms) for timer in left)
 
     def _line_of(self, row_key: bytes) -> bytes:
         """Return the key of the line: calls of one line run one after the other."""

@@ -322,7 +322,7 @@ class CallQueue:
         try:
             running([attempt.id for attempt in attempts])
             results = await self._results(attempts)
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, GeneratorExit) as error:
             # Cancelled from here, or by the function itself: then it has failed like any other.
             results = [error for _ in attempts]
         finally:
@@ -331,7 +331,8 @@ class CallQueue:
             task = asyncio.current_task()
             if task is not None:
                 self._running.pop(task, None)
-        self._judge(results)
+        if not all(attempt.calls.closed for attempt in attempts):  # else it may have been cancelled from here
+            self._judge(results)
         for attempt, result in zip(attempts, results, strict=True):
             place = place_of(attempt)
             if place in self._begun and not attempt.calls.closed:
@@ -370,7 +371,7 @@ class CallQueue:
 
     def _judge(self, results: Sequence[Any]) -> None:
         """Count failures in a row, and pause after too many."""
-        if not all(isinstance(result, Exception) for result in results):
+        if not all(isinstance(result, BaseException) for result in results):
             self._failures = self._pauses = 0
             return
         self._failures += 1

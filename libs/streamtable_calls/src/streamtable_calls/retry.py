@@ -1,5 +1,6 @@
 """The pauses between the attempts of a call, and the rate of their starts."""
 
+from asyncio import CancelledError
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isnan
@@ -20,7 +21,8 @@ class Retry:
         factor: Each further pause is longer by this factor.
         most: The longest pause.
         attempts: The number of attempts after which the call has failed.
-        on: The errors that are worth another attempt. Others fail the call at once; `RetryAfter` is always retried.
+        on: The errors that are worth another attempt. Others fail the call at once; `RetryAfter` is always retried. `Exception`
+            stands for `asyncio.CancelledError` too: what the function awaits, as a task that calls share, may be cancelled by others.
         give_up_after: How long after the first attempt further ones may begin. None: only their number counts.
     """
 
@@ -53,7 +55,8 @@ class Retry:
             error: The error of the last one.
             since_seconds: The seconds since the end of the first attempt.
         """
-        if attempts >= self.attempts or not isinstance(error, (RetryAfter, *self.on)):
+        on = (*self.on, CancelledError) if Exception in self.on else self.on
+        if attempts >= self.attempts or not isinstance(error, (RetryAfter, *on)):
             return None
         pause = self.growing_seconds(attempts)
         if isinstance(error, RetryAfter) and not isnan(error.seconds):

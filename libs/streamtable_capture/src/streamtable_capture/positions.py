@@ -48,15 +48,17 @@ def position_of(change: DatabaseChange[Any]) -> Position | None:
 def beyond(new: Position, old: Position) -> bool | None:
     """Return whether a change came after another one; None if their positions cannot be compared.
 
-    Changes of two servers, as before and after a failover, are compared by their times.
+    Changes of two servers, as before and after a failover, are compared by their times. A row of a snapshot has the time when its
+    table was read, which may be later than that of changes after the snapshot's position: it is compared by the binlog's files.
     """
     if isinstance(new, int) or isinstance(old, int):
         return new > old if isinstance(new, int) and isinstance(old, int) else None
     if new[0] == old[0] and len(new) == len(old):
         return bool(new[2:] > old[2:])
-    if new[1] == old[1] and -1 in {new[4], old[4]}:
-        # A row of a snapshot has neither the server nor the transaction. Times have seconds only, so the files decide.
-        return _in_files(new) > _in_files(old)
+    if -1 in {new[4], old[4]}:
+        # A row of a snapshot has neither the server nor the transaction. After a failover the files begin again: a change that was
+        # made after the row was read is later whatever its file.
+        return _in_files(new) > _in_files(old) or (new[4] != -1 and new[1] > old[1])
     return None if new[1] == old[1] else bool(new[1] > old[1])
 
 

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -13,7 +13,6 @@ from google.protobuf.message_factory import GetMessageClass
 
 from streamtable.errors import DeserializationError
 
-_GOOGLES = "google.protobuf."
 _DEPTH_MAX = 32
 
 
@@ -32,7 +31,8 @@ def message_reader(text: str, size: int) -> Callable[[bytes], dict[str, Any]]:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
         _add_imports(pool, file)
         pool.Add(file)
-        messages = [pool.FindMessageTypeByName(_full(file.package, each.name)) for each in file.message_type]
+        package = f"{file.package}." if file.package else ""
+        messages = [pool.FindMessageTypeByName(package + each.name) for each in file.message_type]
     except (binascii.Error, DecodeError) as error:
         raise ValueError(
             "the registry has the source of a Protobuf schema only, and not its descriptor (format=serialized)"
@@ -88,10 +88,6 @@ def _add_imports(pool: DescriptorPool, file: FileDescriptorProto) -> None:
     file.ClearField("weak_dependency")
 
 
-def _full(package: str, name: str) -> str:
-    return f"{package}.{name}" if package else name
-
-
 def _at(messages: list[Descriptor], place: tuple[int, ...]) -> Descriptor:
     try:
         found = messages[place[0]]
@@ -103,15 +99,19 @@ def _at(messages: list[Descriptor], place: tuple[int, ...]) -> Descriptor:
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """Return the fields of a message by name; None for those that can be missing and are."""
-    found: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        if field.has_presence and not message.HasField(field.name):
-            found[field.name] = None
-        else:
-            value = getattr(message, field.name)
-            found[field.name] = list(map(_plain(field), value)) if field.is_repeated else _plain(field)(value)
-    return found
+    """Return the fields of a message by name."""
+    return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _value(message: Message, field: Any) -> Any:
+    """Return the value of a field; None if it can be missing and is."""
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    value = getattr(message, field.name)
+    if field.is_repeated and isinstance(value, Mapping):
+        plain = _plain(field.message_type.fields_by_name["value"])
+        return {key: plain(each) for key, each in value.items()}
+    return list(map(_plain(field), value)) if field.is_repeated else _plain(field)(value)
 
 
 def _plain(field: Any) -> Callable[[Any], Any]:
@@ -121,9 +121,8 @@ def _plain(field: Any) -> Callable[[Any], Any]:
         return lambda number: names[number].name if number in names else number
     if field.message_type is None:
         return lambda value: value
-    name = field.message_type.full_name
-    if name == f"{_GOOGLES}Timestamp":
+    if field.message_type.full_name == "google.protobuf.Timestamp":
         return lambda value: value.ToMilliseconds()
-    if name.startswith(_GOOGLES) and name.endswith("Value"):
+    if field.message_type.file.name == "google/protobuf/wrappers.proto":
         return lambda value: value.value
     return _fields
