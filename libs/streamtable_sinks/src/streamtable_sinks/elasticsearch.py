@@ -17,7 +17,7 @@ from elasticsearch.serializer import JsonSerializer
 
 from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater, StreamtableError
 from streamtable_sinks.columns import row_maker
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 log = structlog.get_logger()
 
@@ -66,7 +66,7 @@ class HeldPosition:
     primary_term: int = -1
 
 
-class Elasticsearch:
+class Elasticsearch(TargetOfOneSink):
     """An index of documents: the last change of each key, or each event by its partition and offset.
 
         Sink("stock-out", STOCK, Elasticsearch("http://127.0.0.1:9200", "stock"))

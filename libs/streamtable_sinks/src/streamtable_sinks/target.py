@@ -67,6 +67,19 @@ class TakenPartition(NamedTuple):
     owner: str
 
 
+class TargetOfOneSink:
+    """The base of targets that `open` sets up for one source: sinks that run at the same time need one each."""
+
+    def claim(self, sink: str) -> str:
+        """Return the sink that has it: this one, unless another one has claimed it before and not released it."""
+        owner: str = vars(self).setdefault("_claimed_by", sink)
+        return owner
+
+    def release(self) -> None:
+        """Give it up."""
+        vars(self).pop("_claimed_by", None)
+
+
 class SinkTarget(Protocol):
     """A place that takes the changes of a sink, and keeps its position in each partition beside them.
 

@@ -16,12 +16,12 @@ from streamtable_sinks.iceberg.commit import committed, write_files
 from streamtable_sinks.iceberg.errors import answered
 from streamtable_sinks.iceberg.positions import SnapshotPosition, SnapshotPositions
 from streamtable_sinks.iceberg.schema import fitted
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _TRIES: Final = 10
 
 
-class Iceberg:
+class Iceberg(TargetOfOneSink):
     """A table of Apache Iceberg, to which rows are appended exactly once.
 
         Sink("orders-out", ORDERS, Iceberg(catalog, "lake.orders"), max_records=500_000, max_bytes=256 << 20, max_wait=60)

@@ -13,13 +13,13 @@ from streamtable_sinks.postgres.errors import streamtable_error
 from streamtable_sinks.postgres.rows import JSON_TYPES, MakeKey, MakeRow, RowMaker
 from streamtable_sinks.postgres.table import Session, TargetTable
 from streamtable_sinks.postgres.types import Column, columns_of
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _CONNECT_S: Final = 10
 _TCP_TIMEOUT_MS: Final = 30_000
 
 
-class Postgres:
+class Postgres(TargetOfOneSink):
     """A table in PostgreSQL, written exactly once.
 
         Sink("revenue-out", REVENUE.table, Postgres(url, "revenue", key=("shop",)))
