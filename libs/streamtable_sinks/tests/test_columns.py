@@ -18,6 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from streamtable import Codec, Plain, Stream, String, Table, Typed
 from streamtable_codecs import JsonSchema, Protobuf
 from streamtable_sinks import Sink
+from streamtable_sinks.columns import row_maker
 from streamtable_sinks.iceberg import Iceberg
 from streamtable_sinks.parquet import Parquet, read_rows
 from streamtable_sinks.postgres import Postgres
@@ -174,6 +175,33 @@ def test_objects_of_any_kind_keep_their_types_in_columns_of_objects(
         assert found == [(json.dumps(LOOSE.tags), LOOSE.items, '{"x": 2}')]
         found = session.execute("SELECT tags, items, either FROM given").fetchall()
         assert found == [(LOOSE.tags, LOOSE.items, {"x": 2})]
+
+
+class Omitting(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    size: int = 5
+    tags: dict[str, Any] = {}
+    either: Any = None
+    parts: tuple[int, ...] | str = "none"
+
+
+@pytest.mark.parametrize(
+    "make", [Typed, lambda kind: JsonSchema(kind, Plain())], ids=["typed", "json-schema"]
+)
+def test_fields_that_are_left_out_as_they_have_their_default_are_written(
+    make: Callable[[Any], Codec[Any]],
+) -> None:
+    """A reader of the topic sees the defaults, and null would be another value."""
+    codec = make(Omitting)
+    as_it_is = row_maker(codec)
+    assert as_it_is is not None
+    first, second = as_it_is(Omitting("a")), as_it_is(codec.decode(codec.encode(Omitting("b", 6))))
+    assert first == {"id": "a", "size": 5, "tags": {}, "either": None, "parts": "none"}
+    assert second == {**first, "id": "b", "size": 6}
+    assert first["tags"] is not second["tags"]
+    in_texts = row_maker(codec, objects=())
+    assert in_texts is not None
+    assert in_texts(Omitting("a"))["parts"] == "none"
 
 
 def test_functions_of_keys_and_values_get_them_as_their_codecs_decode_them(

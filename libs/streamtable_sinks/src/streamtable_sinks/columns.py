@@ -1,6 +1,7 @@
 """The columns of a codec's values, and the values as rows of them: the same for tables and files."""
 
 from collections.abc import Callable, Container, Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from streamtable import Avro, Bytes, Codec, Long, String
@@ -48,18 +49,11 @@ def row_maker(
             return {"value": _with_json(row(value), plain(value), tree) if loose else row(value)}
 
         return single
-    kinds = {each["name"]: each["type"] for each in tree["fields"]}
-    inside = kinds if objects is None else {name: kind for name, kind in kinds.items() if name in objects}
-    changed = {name: kind for name, kind in inside.items() if _has_json(kind)}
+    inside = [each for each in tree["fields"] if objects is None or each["name"] in objects]
+    changed = [each for each in inside if _has_json(each["type"])]
     if not changed:
         return row
-
-    def with_objects(value: Any) -> Mapping[str, Any]:
-        made, whole = row(value), plain(value)
-        found = {name: _with_json(made[name], whole.get(name), kind) for name, kind in changed.items()}
-        return {**made, **found}
-
-    return with_objects
+    return lambda value: _with_json(row(value), plain(value), {**tree, "fields": changed})
 
 
 def _has_json(tree: Any) -> bool:
@@ -84,5 +78,8 @@ def _with_json(made: Any, plain: Any, tree: Any) -> Any:
     given: Mapping[str, Any] = {str(name): each for name, each in (plain or {}).items()}
     if tree["type"] == "map":
         return {name: _with_json(each, given[name], tree["values"]) for name, each in made.items()}
-    kinds = {each["name"]: each["type"] for each in tree["fields"]}
-    return {name: _with_json(each, given.get(name), kinds[name]) for name, each in made.items()}
+    parts = {
+        each["name"]: (given.get(each["name"], deepcopy(each.get("omitted"))), each["type"])
+        for each in tree["fields"]
+    }
+    return {**made, **{name: _with_json(made[name], *part) for name, part in parts.items()}}
