@@ -7,6 +7,7 @@ change, and Elasticsearch ignores a lower one. A batch that is written again, or
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -281,11 +282,11 @@ class Elasticsearch(TargetOfOneSink):
 
     def _made(self, change: SinkChange) -> Mapping[str, Any]:
         if self._document is not None:
-            return self._document(change.key, change.value)
-        if self._row_of is not None:
-            made: Mapping[str, Any] = _in_json(self._row_of(change.value))
-            return made
-        return change.value if isinstance(change.value, dict) else {"value": change.value}
+            made: Any = self._document(change.key, change.value)
+        else:
+            made = change.value if self._row_of is None else self._row_of(change.value)
+        found = _in_json(made)
+        return found if isinstance(found, dict) else {"value": found}
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -313,11 +314,13 @@ class Elasticsearch(TargetOfOneSink):
 
 
 def _in_json(value: Any) -> Any:
-    """Return a value of a row with its bytes as texts in base64, which the client cannot send."""
-    if isinstance(value, dict):
+    """Return a value with its bytes as texts in base64, which the client cannot send, and decimals as texts: it rounds them."""
+    if isinstance(value, Mapping):
         return {name: _in_json(each) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_in_json(each) for each in value]
+    if isinstance(value, Decimal):
+        return str(value)
     return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
