@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from streamtable import Codec
+from streamtable.errors import RetryLater
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class SinkSource:
     is_table: bool
     key: Codec[Any]
     value: Codec[Any]
+
+
+class BatchTooSlow(RetryLater):
+    """A batch takes the target longer than it may: the next attempt is at half of it. A single record is never too large."""
 
 
 class SinkPartition(NamedTuple):
@@ -99,6 +104,7 @@ class SinkTarget(Protocol):
 
     All methods are called by one thread at a time. They raise, beside their own errors:
         RetryLater: The target does not answer. Whether a write has happened is not known: the partition is taken again.
+            `BatchTooSlow`, which is one, of a write: half of the batch is tried next.
         ConfigurationError: The target does not fit, and repeating the call cannot help. The process stops.
     """
 

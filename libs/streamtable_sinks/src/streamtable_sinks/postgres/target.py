@@ -39,7 +39,7 @@ class Postgres(TargetOfOneSink):
         create: Whether to create the table if it is missing.
         lock_timeout: The seconds that it waits for a former owner in the middle of a transaction, before that one's session
             is ended.
-        statement_timeout: The seconds that a statement may take; then the batch is tried again.
+        statement_timeout: The seconds that a statement may take; then half of the batch is tried.
 
     Raises:
         ConfigurationError: The arguments contradict each other.
