@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -144,7 +145,7 @@ def test_a_typed_value_is_the_document_of_its_fields(tester: Tester, url: str) -
     target.close()
 
 
-def test_a_document_of_avro_has_exact_decimals_and_its_bytes_as_typed_values_have(
+def test_a_document_of_avro_has_exact_decimals_and_texts_as_typed_values_have(
     tester: Tester, url: str
 ) -> None:
     """The client would make a float of a decimal."""
@@ -152,10 +153,11 @@ def test_a_document_of_avro_has_exact_decimals_and_its_bytes_as_typed_values_hav
     fields = [
         {"name": "paid", "type": {"type": "array", "items": decimal}},
         {"name": "seal", "type": "bytes"},
+        {"name": "time", "type": {"type": "int", "logicalType": "time-millis"}},
     ]
     codec: Avro[Any] = Avro({"type": "record", "name": "Payment", "fields": fields})
     payments: Stream[str, Any] = Stream("payments", String(), codec)
-    value = {"paid": [Decimal("12345678901234567890.12")], "seal": b"\xff"}
+    value = {"paid": [Decimal("12345678901234567890.12")], "seal": b"\xff", "time": time(1, 2)}
     documents = {"payments": None, "made-payments": lambda key, value: {"key": key, **value}}
     for name, document in documents.items():
         tester.run(
@@ -165,7 +167,7 @@ def test_a_document_of_avro_has_exact_decimals_and_its_bytes_as_typed_values_hav
     tester.advance(2)
     with Client(url) as client:
         sources = [client.get(index=name, id="payments-0-0")["_source"] for name in documents]
-    expected = {"paid": ["12345678901234567890.12"], "seal": "/w=="}
+    expected = {"paid": ["12345678901234567890.12"], "seal": "/w==", "time": "01:02:00"}
     assert sources == [expected, {"key": "a", **expected}]
 
 

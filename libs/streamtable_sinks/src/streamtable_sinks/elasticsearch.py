@@ -4,10 +4,8 @@ Documents and position are not written in one step, so writes are idempotent ins
 change, and Elasticsearch ignores a lower one. A batch that is written again, or late by a former owner, changes nothing.
 """
 
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -17,7 +15,7 @@ from elasticsearch import Elasticsearch as Client
 from elasticsearch.serializer import JsonSerializer
 
 from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater, StreamtableError
-from streamtable_sinks.columns import row_maker
+from streamtable_sinks.columns import converted, in_json, row_maker
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 log = structlog.get_logger()
@@ -285,7 +283,7 @@ class Elasticsearch(TargetOfOneSink):
             made: Any = self._document(change.key, change.value)
         else:
             made = change.value if self._row_of is None else self._row_of(change.value)
-        found = _in_json(made)
+        found = converted(made, in_json)  # the client rounds decimals, and does not send bytes and times
         return found if isinstance(found, dict) else {"value": found}
 
     # ---- requests --------------------------------------------------------------------------------------------------
@@ -311,17 +309,6 @@ class Elasticsearch(TargetOfOneSink):
             raise ConfigurationError(f"Elasticsearch refuses the request: {error}") from error
         except TransportError as error:
             raise RetryLater(f"Elasticsearch does not answer: {error}") from error
-
-
-def _in_json(value: Any) -> Any:
-    """Return a value with its bytes as texts in base64, which the client cannot send, and decimals as texts: it rounds them."""
-    if isinstance(value, Mapping):
-        return {name: _in_json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_in_json(each) for each in value]
-    if isinstance(value, Decimal):
-        return str(value)
-    return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def _digest(place: SinkPartition) -> str:

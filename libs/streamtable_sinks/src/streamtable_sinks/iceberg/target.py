@@ -15,7 +15,7 @@ from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.iceberg.commit import committed, write_files
 from streamtable_sinks.iceberg.errors import answered
 from streamtable_sinks.iceberg.positions import SnapshotPosition, SnapshotPositions
-from streamtable_sinks.iceberg.schema import fitted
+from streamtable_sinks.iceberg.schema import fitted, with_micros
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _TRIES: Final = 10
@@ -70,7 +70,8 @@ class Iceberg(TargetOfOneSink):
             if not self._create:
                 raise
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        return catalog.create_table_if_not_exists(self._name, needed)
+        created = pa.schema([each.with_type(with_micros(each.type)) for each in needed])
+        return catalog.create_table_if_not_exists(self._name, created)
 
     def _catalog_client(self) -> Catalog:
         if not isinstance(self._catalog, str):
