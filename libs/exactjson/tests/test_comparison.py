@@ -104,6 +104,22 @@ class WithoutLast(msgspec.Struct, array_like=True):
     b: int = 0
 
 
+class OtherDefault(msgspec.Struct, array_like=True):
+    a: int
+    b: int = 1
+
+
+class WithRequired(msgspec.Struct, array_like=True):
+    a: int
+    b: int
+
+
+class Triple(NamedTuple):
+    low: int
+    high: int
+    unit: str = ""
+
+
 class Renamed(msgspec.Struct, array_like=True):
     a: int
     other: int = 0
@@ -149,6 +165,9 @@ def struct(**fields: Any) -> Any:
         (list[Annotated[datetime, msgspec.Meta(tz=True)]], list[datetime]),
         (dict[int, str], dict[str, str]),
         (Listed, WithoutLast),
+        (WithoutLast, Listed),
+        (WithRequired, Listed),
+        (Pair, Triple),
         (Listed, Renamed),
         (struct(a=bytes), struct(a=bytes | None)),
     ],
@@ -190,6 +209,8 @@ def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> Non
         (Pair, Swapped, r"\$\[0\]: the field 'high' was written at the place 1"),
         (list[Pair], list[Swapped], r"\$\[\]\[0\]: the field 'high' was written at the place 1"),
         (Listed, WithoutMiddle, r"\$\[1\]: the field 'c' was written at the place 2"),
+        (WithoutLast, OtherDefault, r"\$\[1\]: its default was 0 and is 1"),
+        (WithoutLast, WithRequired, r"\$: minItems 2 is new"),
         (struct(a=bytes), struct(a=str), r"\$\.a: bytes in base64 were written, and string is read"),
         (str, Colour, r"\$: string was written, and only \['blue', 'red'\] is read"),
     ],

@@ -129,3 +129,34 @@ def test_a_row_of_a_model_has_the_names_and_values_of_its_json() -> None:
     assert codec.plain(payment) == {
         "at": "2026-01-02T00:00:00Z", "state": "new", "amount": "1.50", "orderId": "o1",
     }  # fmt: skip
+
+
+class Brief(msgspec.Struct, omit_defaults=True):
+    sku: str
+    price: float = 1.5
+    tags: list[str] = []
+    seal: bytes = b"s"
+    inner: "Brief | None" = None
+    any: Any = 7
+
+
+class Around(msgspec.Struct):
+    all: list[Brief]
+
+
+def test_fields_that_are_left_out_as_they_have_their_default_have_it_in_a_row() -> None:
+    codec = checked(Around)
+    tree = columns(codec.schema, omits=codec.omits)
+    assert codec.omits
+    assert not checked(Item).omits
+    row = shaped(codec.plain(Around([Brief("a"), Brief("b", 2.0)])), tree)
+    first = {"sku": "a", "price": 1.5, "tags": [], "seal": "cw==", "inner": None, "any": "7"}
+    assert row == {"all": [first, {**first, "sku": "b", "price": 2.0}]}
+    assert row["all"][0]["tags"] is not row["all"][1]["tags"]
+    schema = Schema.load(tree)
+    assert make_reader(schema, schema)(make_writer(schema, b"")(row), 0)[0] == row
+
+
+def test_a_default_in_a_schema_that_is_not_made_of_a_type_is_a_note() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "default": 5}}}
+    assert shaped({}, columns(schema)) == {"n": None}

@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import psycopg
@@ -15,9 +18,11 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from pyiceberg.catalog.sql import SqlCatalog
 
-from streamtable import Codec, Plain, Stream, String, Table, Typed
+from streamtable import Avro, Codec, Plain, Stream, String, Table, Typed
+from streamtable.errors import ConfigurationError
 from streamtable_codecs import JsonSchema, Protobuf
-from streamtable_sinks import Sink
+from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource
+from streamtable_sinks.columns import row_maker
 from streamtable_sinks.iceberg import Iceberg
 from streamtable_sinks.parquet import Parquet, read_rows
 from streamtable_sinks.postgres import Postgres
@@ -176,6 +181,33 @@ def test_objects_of_any_kind_keep_their_types_in_columns_of_objects(
         assert found == [(LOOSE.tags, LOOSE.items, {"x": 2})]
 
 
+class Omitting(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    size: int = 5
+    tags: dict[str, Any] = {}
+    either: Any = None
+    parts: tuple[int, ...] | str = "none"
+
+
+@pytest.mark.parametrize(
+    "make", [Typed, lambda kind: JsonSchema(kind, Plain())], ids=["typed", "json-schema"]
+)
+def test_fields_that_are_left_out_as_they_have_their_default_are_written(
+    make: Callable[[Any], Codec[Any]],
+) -> None:
+    """A reader of the topic sees the defaults, and null would be another value."""
+    codec = make(Omitting)
+    as_it_is = row_maker(codec)
+    assert as_it_is is not None
+    first, second = as_it_is(Omitting("a")), as_it_is(codec.decode(codec.encode(Omitting("b", 6))))
+    assert first == {"id": "a", "size": 5, "tags": {}, "either": None, "parts": "none"}
+    assert second == {**first, "id": "b", "size": 6}
+    assert first["tags"] is not second["tags"]
+    in_texts = row_maker(codec, objects=())
+    assert in_texts is not None
+    assert in_texts(Omitting("a"))["parts"] == "none"
+
+
 def test_functions_of_keys_and_values_get_them_as_their_codecs_decode_them(
     tester: Tester, database: str, postgres: type[Postgres]
 ) -> None:
@@ -255,3 +287,93 @@ def test_a_table_of_iceberg_is_created_with_typed_columns(
     found = catalog.load_table("lake.orders").scan().to_arrow().sort_by("_offset")
     catalog.close()
     assert [tuple(row[name] for name in COLUMNS) for row in found.to_pylist()] == ROWS
+
+
+FIELDS = [
+    {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "time", "type": {"type": "int", "logicalType": "time-millis"}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+]
+PART = {"type": "record", "name": "Part", "fields": FIELDS}
+NESTED: Stream[Any, Any] = Stream(
+    "nested",
+    Avro({"type": "string", "logicalType": "uuid"}),
+    Avro({"type": "record", "name": "Nested", "fields": [*FIELDS, {"name": "parts", "type": {"type": "array", "items": PART}},
+        {"name": "by_name", "type": {"type": "map", "values": "Part"}}]}),
+)  # fmt: skip
+PARTS = {
+    "id": UUID(int=7),
+    "day": date(2026, 1, 2),
+    "time": time(3, 4, 5, 6000),
+    "at": datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC),
+    "price": Decimal("1.50"),
+}
+IN_FILES = {**PARTS, "id": str(PARTS["id"])}
+
+
+def write_nested(tester: Tester, target: Any) -> None:
+    tester.create(NESTED, partitions=1)
+    out = Sink("out", Table(NESTED.name, NESTED.key, NESTED.value), target, max_wait=0.0)
+    tester.run(out)
+    tester.emit(NESTED, UUID(int=8), {**PARTS, "parts": [PARTS], "by_name": {"a": PARTS}})
+    tester.advance(2)
+    assert tester.dead_letters(out) == []
+
+
+def test_parquet_files_have_the_logical_types_of_avro_in_each_place(tester: Tester, tmp_path: Path) -> None:
+    write_nested(tester, Parquet(tmp_path, key=("shop",)))
+    (row,) = read_rows(tmp_path).to_pylist()
+    assert {name: row[name] for name in PARTS} == IN_FILES
+    assert (row["parts"], row["by_name"], row["shop"]) == ([IN_FILES], [("a", IN_FILES)], str(UUID(int=8)))
+
+
+def test_a_table_of_iceberg_has_the_logical_types_of_avro_in_each_place(
+    tester: Tester, tmp_path: Path
+) -> None:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    write_nested(tester, Iceberg(catalog, "lake.nested", key=("shop",), create=True))
+    (row,) = catalog.load_table("lake.nested").scan().to_arrow().to_pylist()
+    catalog.close()
+    assert {name: row[name] for name in PARTS} == IN_FILES
+    assert (row["parts"], row["by_name"]) == ([IN_FILES], [("a", IN_FILES)])
+
+
+def test_a_type_that_iceberg_does_not_have_is_refused_at_the_start(tester: Tester, tmp_path: Path) -> None:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    large = {"type": "bytes", "logicalType": "decimal", "precision": 50}
+    stream: Stream[str, Any] = Stream("large", String(), Avro(large))
+    with pytest.raises(ConfigurationError, match="'value' has an unsupported type: decimal256"):
+        tester.run(Sink("out", stream, Iceberg(catalog, "lake.large", create=True)))
+    catalog.close()
+
+
+def test_objects_of_postgresql_have_the_logical_types_of_avro_as_texts(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    write_nested(tester, postgres(database, "nested", key=("shop",), create=True))
+    with psycopg.connect(database) as session:
+        ((parts, by_name),) = session.execute("SELECT parts, by_name FROM nested").fetchall()
+    texts = {
+        "id": str(PARTS["id"]), "day": "2026-01-02", "time": "03:04:05.006000", "at": "2026-01-02T03:04:05.006000+00:00",
+        "price": "1.50",
+    }  # fmt: skip
+    assert (parts, by_name) == ([texts], {"a": texts})
+
+
+def test_a_record_whose_time_is_not_known_has_none(tmp_path: Path) -> None:
+    target = Parquet(tmp_path)
+    target.open(SinkSource("out", "lines", is_table=False, key=String(), value=String()))
+    place = SinkPartition("out", "lines", "id", 0)
+    target.write(
+        place,
+        target.take(place, "me").epoch,
+        None,
+        2,
+        [SinkChange("a", "b", 0, -1), SinkChange("a", "b", 1, 0)],
+    )
+    assert [row["_timestamp"] for row in read_rows(tmp_path).to_pylist()] == [
+        None,
+        datetime(1970, 1, 1, tzinfo=UTC),
+    ]

@@ -3,6 +3,8 @@
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import time
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,12 +145,38 @@ def test_a_typed_value_is_the_document_of_its_fields(tester: Tester, url: str) -
     target.close()
 
 
+def test_a_document_of_avro_has_exact_decimals_and_texts_as_typed_values_have(
+    tester: Tester, url: str
+) -> None:
+    """The client would make a float of a decimal."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 2}
+    fields = [
+        {"name": "paid", "type": {"type": "array", "items": decimal}},
+        {"name": "seal", "type": "bytes"},
+        {"name": "time", "type": {"type": "int", "logicalType": "time-millis"}},
+    ]
+    codec: Avro[Any] = Avro({"type": "record", "name": "Payment", "fields": fields})
+    payments: Stream[str, Any] = Stream("payments", String(), codec)
+    value = {"paid": [Decimal("12345678901234567890.12")], "seal": b"\xff", "time": time(1, 2)}
+    documents = {"payments": None, "made-payments": lambda key, value: {"key": key, **value}}
+    for name, document in documents.items():
+        tester.run(
+            Sink(name, payments, Elasticsearch(url, name, document=document), max_wait=0.0), partitions=1
+        )
+    tester.emit(payments, "a", value)
+    tester.advance(2)
+    with Client(url) as client:
+        sources = [client.get(index=name, id="payments-0-0")["_source"] for name in documents]
+    expected = {"paid": ["12345678901234567890.12"], "seal": "/w==", "time": "01:02:00"}
+    assert sources == [expected, {"key": "a", **expected}]
+
+
 def test_a_document_that_is_no_json_is_a_dead_letter_and_the_others_are_written(
     tester: Tester, url: str
 ) -> None:
     numbers: Stream[str, int] = Stream("numbers", String(), Long())
     target = Elasticsearch(
-        url, "numbers", document=lambda _, value: {"number": value, "raw": b"" if value == 2 else None}
+        url, "numbers", document=lambda _, value: {"number": value, "raw": object() if value == 2 else None}
     )
     out = Sink("out", numbers, target, max_wait=0.0)
     tester.run(out, partitions=1)
@@ -316,7 +344,9 @@ def test_a_dead_letter_that_is_replayed_twice_is_one_document_by_the_place_of_it
     numbers: Stream[str, int] = Stream("replayed", String(), Long())
     bad = [2]
     with closing(
-        Elasticsearch(url, "replayed", document=lambda _, value: {"number": b"" if value in bad else value})
+        Elasticsearch(
+            url, "replayed", document=lambda _, value: {"number": object() if value in bad else value}
+        )
     ) as target:
         out = Sink("replays", numbers, target, max_wait=0.0)
         tester.run(out, partitions=1)

@@ -18,6 +18,7 @@ from obstore.store import S3Store
 from localkafka.process import Child, reserve_port
 from localkafka.waiting import wait_until
 from streamtable import Avro, Long, Stream, String
+from streamtable.errors import ConfigurationError
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
 from streamtable_sinks.parquet import Parquet, committed_files, compact, read_rows
 from streamtable_sinks.parquet.commits import CommitEntry, CommitLog
@@ -205,3 +206,19 @@ def test_a_decimal_of_more_than_38_digits_has_them_all(tester: Tester, tmp_path:
     tester.emit(sums, "a", {"sum": most})
     tester.advance(2)
     assert read_rows(tmp_path)["sum"].to_pylist() == [most]
+
+
+def test_two_sinks_at_the_same_time_need_a_target_each(tester: Tester, tmp_path: Path) -> None:
+    """The second one would replace the columns of the first one, and whether its changes are a table's."""
+    lake = Parquet(tmp_path)
+    first, second = Sink("first", EVENTS, lake, max_wait=0.0), Sink("second", EVENTS, lake, max_wait=0.0)
+    tester.run(first, partitions=1)
+    with pytest.raises(ConfigurationError, match="written by sink 'first' in this process already"):
+        tester.run(second)
+    tester.stop(first)
+    tester.start(first)
+    tester.emit(EVENTS, "a", 1)
+    assert len(read_rows(tmp_path, sink="first")) == 1
+    tester.stop(first)
+    tester.start(second)
+    assert len(read_rows(tmp_path, sink="second")) == 1

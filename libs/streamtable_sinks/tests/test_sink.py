@@ -8,7 +8,7 @@ import pytest
 from streamtable import Group, Input, Long, OnError, Persist, Stream, String
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed, InputLost, Rejected, RetryLater, StateLost
-from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
+from streamtable_sinks import BatchTooSlow, MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
 from streamtable_sinks.lane import LaneStage
 from streamtable_sinks.mark import PositionMark
 from streamtable_testing import Tester
@@ -177,6 +177,36 @@ def test_a_target_that_is_away_is_tried_again_and_lost_answers_double_nothing(te
         tester.advance(10)
     assert values(target) == list(range(10))
     assert (target.lost_answers, target.lost_requests) == (0, 0)
+
+
+class Slow(MemoryTarget):
+    """Takes too long for more than three records, and at first for a single one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def write(
+        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
+    ) -> None:
+        self.sizes.append(len(changes))
+        if len(changes) > 3 or (changes and len(self.sizes) < 8):
+            raise BatchTooSlow("statement timeout")
+        super().write(place, epoch, start, end, changes)
+
+
+def test_a_batch_that_takes_the_target_too_long_is_halved_and_a_record_alone_is_no_dead_letter(
+    tester: Tester,
+) -> None:
+    target = Slow()
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    tester.create(EVENTS, partitions=1)
+    tester.emit_many(EVENTS, [("a", number) for number in range(20)])
+    tester.run(out)
+    tester.advance(1)
+    assert target.sizes[1:11] == [20, 10, 5, 2, 1, 1, 1, 2, 4, 2]
+    assert values(target) == list(range(20))
+    assert tester.dead_letters(out) == []
 
 
 def test_partitions_that_move_between_processes_lose_and_double_nothing(tester: Tester) -> None:

@@ -80,7 +80,8 @@ class _Comparison:
 
     def _item_faults(self, old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
         first, read = old.get("prefixItems", []), new.get("prefixItems", [])
-        others, rest = old.get("items", True), new.get("items", True)
+        # Of an array with named fields no more than these were written.
+        others, rest = old.get("items", NAMES not in old), new.get("items", True)
         names = list(old.get(NAMES, ()))
         for at, name in enumerate(new.get(NAMES, ())):
             if name in names and names.index(name) != at:
@@ -88,6 +89,7 @@ class _Comparison:
         for at in range(max(len(first), len(read))):
             here, there = first[at] if at < len(first) else others, read[at] if at < len(read) else rest
             yield self.fault(here, there, f"{path}[{at}]")
+            yield _default_fault(here, there, f"{path}[{at}]")
         yield self.fault(others, rest, f"{path}[]")
 
 

@@ -8,6 +8,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -25,44 +26,51 @@ _TYPES: Final = {
 }
 
 
-def columns(schema: Mapping[str, Any]) -> Any:
-    """Return the Avro schema of the values of a JSON schema, parsed."""
-    return _columns(schema, schema, count(1), ())
+def columns(schema: Mapping[str, Any], *, omits: bool = False) -> Any:
+    """Return the Avro schema of the values of a JSON schema, parsed.
+
+    Args:
+        schema: The schema.
+        omits: Whether a value lacks the fields that have their default. They have it as `omitted` beside their type. In a
+            schema that was not made of a type `default` is a note, and says nothing of a value.
+    """
+    return _columns(schema, root=schema, numbers=count(1), inside=(), omits=omits)
 
 
 def _columns(  # noqa: PLR0911 - one for each type
-    schema: Any, root: Mapping[str, Any], numbers: Any, inside: tuple[str, ...]
+    schema: Any, *, root: Mapping[str, Any], numbers: Any, inside: tuple[str, ...], omits: bool
 ) -> Any:
     name = str(schema.get("$ref", "")) if isinstance(schema, Mapping) else ""
     known = not name or (name not in inside and name.rpartition("/")[2] in root.get("$defs", {}))
     if not isinstance(schema, Mapping) or not known:
         return AS_JSON
-    schema, inside = resolved(schema, root), (*inside, name)
+    schema = resolved(schema, root)
+    part = partial(_columns, root=root, numbers=numbers, inside=(*inside, name), omits=omits)
     if choices := choices_of(schema):
-        return _union([_columns(each, root, numbers, inside) for each in choices])
+        return _union(list(map(part, choices)))
     literals = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if literals is not None:
         return "string" if all(isinstance(each, str) for each in literals) else _of_numbers(literals)
     kind = schema.get("type")
     if isinstance(kind, list):
-        return _union([_columns({**schema, "type": each}, root, numbers, inside) for each in kind])
+        return _union([part({**schema, "type": each}) for each in kind])
     if kind == "array" and "prefixItems" not in schema:
-        return {"type": "array", "items": _columns(schema.get("items"), root, numbers, inside)}
+        return {"type": "array", "items": part(schema.get("items"))}
     if kind != "object":
         return _TYPES.get(str(kind), AS_JSON)
     fields, others = schema.get("properties"), schema.get("additionalProperties")
     if fields and all(map(_NAME.fullmatch, fields)):
         required = schema.get("required", ())
-        made = {name: _columns(each, root, numbers, inside) for name, each in fields.items()}
-        return record(
+        made = {name: part(each) for name, each in fields.items()}
+        found = record(
             {name: each if name in required else _union(["null", each]) for name, each in made.items()},
             numbers,
         )
-    return (
-        {"type": "map", "values": _columns(others, root, numbers, inside)}
-        if others and not fields
-        else AS_JSON
-    )
+        for each in found["fields"] if omits else ():
+            if (default := fields[each["name"]].get("default")) is not None:
+                each["omitted"] = default
+        return found
+    return {"type": "map", "values": part(others)} if others and not fields else AS_JSON
 
 
 def record(fields: Mapping[str, Any], numbers: Any) -> Any:
@@ -95,14 +103,17 @@ def _of_numbers(literals: list[Any]) -> Any:
 def shaped(value: Any, tree: Any) -> Any:  # noqa: PLR0911 - one for each type
     """Return a value, as dicts, lists, texts and numbers, as an Avro schema of `columns` describes it.
 
-    Fields that it lacks are null, or what their type has as zero; whole numbers, floats and bytes may be texts, as in the JSON of Protobuf.
+    Fields that it lacks have their default if `columns` knows it, are null, or what their type has as zero; whole numbers, floats and bytes may be texts, as in the JSON of Protobuf.
     """
     if isinstance(tree, list):
         return None if value is None else shaped(value, tree[1])
     kind = tree["type"] if isinstance(tree, Mapping) else tree
     if kind == "record":
         given = {} if value is None else value
-        return {each["name"]: shaped(given.get(each["name"]), each["type"]) for each in tree["fields"]}
+        return {
+            each["name"]: shaped(given.get(each["name"], each.get("omitted")), each["type"])
+            for each in tree["fields"]
+        }
     if kind == "array":
         return [shaped(each, tree["items"]) for each in value or ()]
     if kind == "map":

@@ -36,6 +36,7 @@ class Checked(Generic[T]):
         schema: The JSON schema of the type, without the parts that are for people, and with additions for comparisons.
         document: The JSON schema of the type as its library makes it.
         compare: Says where a value differs from the one that was read again; None if no value of the type can.
+        omits: Whether fields that have their default are left out of what is written.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Checked(Generic[T]):
     schema: Mapping[str, Any]
     document: Mapping[str, Any]
     compare: Callable[[T, T], str] | None = None
+    omits: bool = False
 
     def write_checked(self, value: T) -> bytes:
         """Encode a value. Raises any exception for one that would not be read again, or as another one, or that holds NaN."""
@@ -119,7 +121,9 @@ def _by_msgspec(kind: Any, title: str, *, sort_keys: bool) -> Checked[Any]:
     unordered = any(isinstance(part, inspect.SetType | inspect.FrozenSetType) for part in parts)
     write = msgspec.json.Encoder(order="deterministic" if sort_keys or unordered else None).encode
     read, compare = msgspec.json.Decoder(kind).decode, comparison_of(parts)
-    return Checked(title, read, write, msgspec.to_builtins, bare(schema), made, compare)
+    structs = [get_origin(part.cls) or part.cls for part in parts if isinstance(part, inspect.StructType)]
+    omits = any(each.__struct_config__.omit_defaults for each in structs)
+    return Checked(title, read, write, msgspec.to_builtins, bare(schema), made, compare, omits)
 
 
 def _by_pydantic(kind: Any, title: str, *, strict: bool) -> Checked[Any]:

@@ -105,7 +105,7 @@ class JsonSchema(Framed, Generic[T]):
     @cached_property
     def columns(self) -> Any:
         """See `ports.ColumnValues`."""
-        return columns(loads(self.definition.text))
+        return self._inner.columns if isinstance(self._inner, Typed) else columns(loads(self.definition.text))
 
     def row(self, value: T) -> Any:
         """See `ports.ColumnValues`."""

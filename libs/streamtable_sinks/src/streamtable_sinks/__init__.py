@@ -2,9 +2,17 @@
 
 from streamtable_sinks.memory import MemoryTarget
 from streamtable_sinks.sink import Sink
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget, TakenPartition
+from streamtable_sinks.target import (
+    BatchTooSlow,
+    SinkChange,
+    SinkPartition,
+    SinkSource,
+    SinkTarget,
+    TakenPartition,
+)
 
 __all__ = [
+    "BatchTooSlow",
     "MemoryTarget",
     "Sink",
     "SinkChange",

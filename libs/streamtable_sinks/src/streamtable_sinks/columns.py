@@ -1,7 +1,12 @@
 """The columns of a codec's values, and the values as rows of them: the same for tables and files."""
 
+from base64 import b64encode
 from collections.abc import Callable, Container, Mapping
+from copy import deepcopy
+from datetime import date, time
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from streamtable import Avro, Bytes, Codec, Long, String
 from streamtable.base.ports import ColumnValues, ShownValues
@@ -48,27 +53,44 @@ def row_maker(
             return {"value": _with_json(row(value), plain(value), tree) if loose else row(value)}
 
         return single
-    kinds = {each["name"]: each["type"] for each in tree["fields"]}
-    inside = kinds if objects is None else {name: kind for name, kind in kinds.items() if name in objects}
-    changed = {name: kind for name, kind in inside.items() if _has_json(kind)}
+    inside = [each for each in tree["fields"] if objects is None or each["name"] in objects]
+    changed = [each for each in inside if _has_json(each["type"])]
     if not changed:
         return row
-
-    def with_objects(value: Any) -> Mapping[str, Any]:
-        made, whole = row(value), plain(value)
-        found = {name: _with_json(made[name], whole.get(name), kind) for name, kind in changed.items()}
-        return {**made, **found}
-
-    return with_objects
+    return lambda value: _with_json(row(value), plain(value), {**tree, "fields": changed})
 
 
-def _has_json(tree: Any) -> bool:
+def in_json(value: Any) -> Any:
+    """Return bytes, dates, times, decimals and UUIDs as the texts that the JSON of typed values has, and others as they are."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal | UUID) else value
+
+
+def converted(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Return a value with a function applied to each of its parts that is no object and no array."""
+    if isinstance(value, Mapping):
+        return {name: converted(each, convert) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        made = [converted(each, convert) for each in value]
+        return made if isinstance(value, list) else tuple(made)
+    return convert(value)
+
+
+def has(tree: Any, name: str, value: Any) -> bool:
+    """Return whether a type, or a part of one, has an attribute with this value."""
     if isinstance(tree, list):
-        return any(map(_has_json, tree))
+        return any(has(each, name, value) for each in tree)
     if not isinstance(tree, dict):
         return False
     inner = [each["type"] for each in tree.get("fields", ())]
-    return "json" in tree or _has_json([*inner, tree.get("items"), tree.get("values")])
+    return tree.get(name) == value or has([*inner, tree.get("items"), tree.get("values")], name, value)
+
+
+def _has_json(tree: Any) -> bool:
+    return has(tree, "json", value=True)
 
 
 def _with_json(made: Any, plain: Any, tree: Any) -> Any:
@@ -84,5 +106,8 @@ def _with_json(made: Any, plain: Any, tree: Any) -> Any:
     given: Mapping[str, Any] = {str(name): each for name, each in (plain or {}).items()}
     if tree["type"] == "map":
         return {name: _with_json(each, given[name], tree["values"]) for name, each in made.items()}
-    kinds = {each["name"]: each["type"] for each in tree["fields"]}
-    return {name: _with_json(each, given.get(name), kinds[name]) for name, each in made.items()}
+    parts = {
+        each["name"]: (given.get(each["name"], deepcopy(each.get("omitted"))), each["type"])
+        for each in tree["fields"]
+    }
+    return {**made, **{name: _with_json(made[name], *part) for name, part in parts.items()}}

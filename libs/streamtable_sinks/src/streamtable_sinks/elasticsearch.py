@@ -4,7 +4,6 @@ Documents and position are not written in one step, so writes are idempotent ins
 change, and Elasticsearch ignores a lower one. A batch that is written again, or late by a former owner, changes nothing.
 """
 
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -16,8 +15,8 @@ from elasticsearch import Elasticsearch as Client
 from elasticsearch.serializer import JsonSerializer
 
 from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater, StreamtableError
-from streamtable_sinks.columns import row_maker
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+from streamtable_sinks.columns import converted, in_json, row_maker
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 log = structlog.get_logger()
 
@@ -66,7 +65,7 @@ class HeldPosition:
     primary_term: int = -1
 
 
-class Elasticsearch:
+class Elasticsearch(TargetOfOneSink):
     """An index of documents: the last change of each key, or each event by its partition and offset.
 
         Sink("stock-out", STOCK, Elasticsearch("http://127.0.0.1:9200", "stock"))
@@ -281,11 +280,11 @@ class Elasticsearch:
 
     def _made(self, change: SinkChange) -> Mapping[str, Any]:
         if self._document is not None:
-            return self._document(change.key, change.value)
-        if self._row_of is not None:
-            made: Mapping[str, Any] = _in_json(self._row_of(change.value))
-            return made
-        return change.value if isinstance(change.value, dict) else {"value": change.value}
+            made: Any = self._document(change.key, change.value)
+        else:
+            made = change.value if self._row_of is None else self._row_of(change.value)
+        found = converted(made, in_json)  # the client rounds decimals, and does not send bytes and times
+        return found if isinstance(found, dict) else {"value": found}
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -310,15 +309,6 @@ class Elasticsearch:
             raise ConfigurationError(f"Elasticsearch refuses the request: {error}") from error
         except TransportError as error:
             raise RetryLater(f"Elasticsearch does not answer: {error}") from error
-
-
-def _in_json(value: Any) -> Any:
-    """Return a value of a row with its bytes as texts in base64, which the client cannot send."""
-    if isinstance(value, dict):
-        return {name: _in_json(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_in_json(each) for each in value]
-    return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def _digest(place: SinkPartition) -> str:

@@ -27,7 +27,14 @@ from streamtable.graph.custom_task import AT_ONCE, CommitDue, TaskServices
 from streamtable.graph.edge import OnError
 from streamtable_sinks.decoded import DecodedChanges, decoded
 from streamtable_sinks.mark import PositionMark, Unknown
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget, TakenPartition
+from streamtable_sinks.target import (
+    BatchTooSlow,
+    SinkChange,
+    SinkPartition,
+    SinkSource,
+    SinkTarget,
+    TakenPartition,
+)
 
 log = structlog.get_logger()
 
@@ -91,11 +98,11 @@ class TargetPauses:
 
 @dataclass
 class Split:
-    """Halves a batch that the target refuses until the record at fault is alone. Then batches grow again.
+    """Halves a batch that the target refuses until the record at fault is alone, or that takes it too long. Then batches grow again.
 
     Attributes:
         records_max: The size of the next batch; None: the usual one.
-        until: The end of the batch that was refused.
+        until: The end of the batch that was halved.
     """
 
     records_max: int | None = None
@@ -189,14 +196,15 @@ class Lane:
 
     def applied(self, next_offset: NextOffset) -> bool:
         """Note that Kafka has committed. Returns False if the task must recover, from another offset."""
-        self._kafka, self._committed_mark = next_offset, self.mark
+        written, self._kafka, self._committed_mark = next_offset > self._kafka, next_offset, self.mark
         if self._stage is LaneStage.MOVE:
             return False
         if self._stage is LaneStage.PROVE and (not self._retries or len(self._buffer)):
             self._stage = LaneStage.TAKE
         elif self._stage is LaneStage.SETTLE:
             self._stage = LaneStage.WORK
-        self._split.passed(next_offset)
+        if written:  # a commit before a batch leaves its size
+            self._split.passed(next_offset)
         self._refused = {offset: error for offset, error in self._refused.items() if offset >= next_offset}
         return True
 
@@ -379,6 +387,10 @@ class Lane:
         around.failpoint("batch-processed")
         try:
             around.target.write(place, self._epoch, self._position, end, found.changes)
+        except BatchTooSlow:
+            if found.good > 1:
+                self._split.halve(found.good, chunks[-1].records.last_offset + 1)
+            raise
         except Rejected as error:
             self._buffer.put_back(chunks)
             offsets = [change.offset for change in found.changes]

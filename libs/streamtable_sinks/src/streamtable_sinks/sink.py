@@ -36,7 +36,7 @@ class Sink(Group[Any, Any]):
         name: The name of the consumer group; the target keeps its positions under it. Its topics are `<name>-retry` and
             `<name>-dead-letters`.
         source: The table or the stream.
-        target: The target. Used by one processor at a time, and closed with it.
+        target: The target. Used by one processor at a time, and closed with it: each sink has one of its own.
         max_records: The number of records that completes a batch.
         max_bytes: The bytes of keys and values that complete a batch.
         max_wait: The seconds since the batch's first record that complete it.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from streamtable import Codec
+from streamtable.errors import RetryLater
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class SinkSource:
     is_table: bool
     key: Codec[Any]
     value: Codec[Any]
+
+
+class BatchTooSlow(RetryLater):
+    """A batch takes the target longer than it may: the next attempt is at half of it. A single record is never too large."""
 
 
 class SinkPartition(NamedTuple):
@@ -67,6 +72,19 @@ class TakenPartition(NamedTuple):
     owner: str
 
 
+class TargetOfOneSink:
+    """The base of targets that `open` sets up for one source: sinks that run at the same time need one each."""
+
+    def claim(self, sink: str) -> str:
+        """Return the sink that has it: this one, unless another one has claimed it before and not released it."""
+        owner: str = vars(self).setdefault("_claimed_by", sink)
+        return owner
+
+    def release(self) -> None:
+        """Give it up."""
+        vars(self).pop("_claimed_by", None)
+
+
 class SinkTarget(Protocol):
     """A place that takes the changes of a sink, and keeps its position in each partition beside them.
 
@@ -86,6 +104,7 @@ class SinkTarget(Protocol):
 
     All methods are called by one thread at a time. They raise, beside their own errors:
         RetryLater: The target does not answer. Whether a write has happened is not known: the partition is taken again.
+            `BatchTooSlow`, which is one, of a write: half of the batch is tried next.
         ConfigurationError: The target does not fit, and repeating the call cannot help. The process stops.
     """
 

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable.errors import ConfigurationError
 from streamtable.graph.custom_task import CommitDue, Prepared, TaskServices, Written
 from streamtable_sinks.lane import Lane, SinkParts, TargetPauses
 from streamtable_sinks.mark import PositionMark, document
+from streamtable_sinks.target import TargetOfOneSink
 
 
 class SinkTask:
@@ -57,7 +59,12 @@ class SinkTasks:
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> SinkTask:
         """See `CustomTasks.recover`. Raises `ConfigurationError` if the target does not fit the source."""
         if not self._opened:
-            self._around.target.open(self._around.source)
+            target, owner = self._around.target, self._claim()
+            if owner != self._around.source.sink:
+                raise ConfigurationError(
+                    f"{target!r} is written by sink {owner!r} in this process already: give each Sink a target of its own"
+                )
+            target.open(self._around.source)
             self._opened = True
         lanes = {
             topic: Lane(
@@ -72,4 +79,13 @@ class SinkTasks:
         return SinkTask(lanes)
 
     def close(self) -> None:
-        self._around.target.close()
+        target = self._around.target
+        if self._claim() == self._around.source.sink:
+            target.close()
+            if isinstance(target, TargetOfOneSink):
+                target.release()
+
+    def _claim(self) -> str:
+        """Return the sink that has the target."""
+        target, name = self._around.target, self._around.source.sink
+        return target.claim(name) if isinstance(target, TargetOfOneSink) else name

@@ -15,6 +15,7 @@ from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource
 from streamtable_sinks.postgres import Postgres
 from streamtable_testing import Tester
 
+EVENTS = Stream("events", String(), Long())
 PLACE = SinkPartition("out", "events", "id", 0)
 
 
@@ -109,6 +110,25 @@ def test_a_table_that_is_locked_for_a_while_is_written_afterwards(
         target.write(PLACE, epoch, 0, 1, [SinkChange("a", 0, 0, 0)])
     target.write(PLACE, epoch, 0, 1, [SinkChange("a", 0, 0, 0)])
     assert rows(database, "SELECT value FROM events") == [(0,)]
+
+
+def test_a_batch_that_takes_longer_than_a_statement_may_is_written_in_parts(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    run(
+        database,
+        "CREATE TABLE events (value bigint)",
+        "CREATE FUNCTION slow() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END' LANGUAGE plpgsql",
+        "CREATE TRIGGER slow BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION slow()",
+    )
+    out = Sink("out", EVENTS, postgres(database, "events", statement_timeout=0.5), max_wait=0.0)
+    tester.create(EVENTS, partitions=1)
+    tester.emit_many(EVENTS, [("a", number) for number in range(50)])
+    tester.run(out)
+    for _ in range(20):
+        tester.advance(40)
+    assert rows(database, "SELECT value FROM events") == [(number,) for number in range(50)]
+    assert tester.dead_letters(out) == []
 
 
 def test_a_server_that_is_read_only_is_asked_again(database: str, postgres: type[Postgres]) -> None:

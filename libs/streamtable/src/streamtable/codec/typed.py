@@ -70,7 +70,7 @@ class Typed(Generic[T]):
     @cached_property
     def columns(self) -> Any:
         """See `ports.ColumnValues`."""
-        return columns(self.schema)
+        return columns(self.schema, omits=self._json.omits)
 
     def row(self, value: T) -> Any:
         """See `ports.ColumnValues`."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
-from streamtable import Avro
+from streamtable import Avro, Codec
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
-from streamtable_sinks.columns import key_maker, row_maker
+from streamtable_sinks.columns import converted, has, key_maker, row_maker, tree_of
 from streamtable_sinks.target import SinkChange, SinkSource
 
 MakeColumns = Callable[[Any, Any], Mapping[str, Any]]
@@ -40,6 +41,7 @@ class ArrowRows:
         self._is_table = False
         self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
         self._key_row_of: Callable[[Any], Any] | None = None
+        self._uuids = isinstance(schema, Avro) and _has_uuid(schema)
         self._needed = pa.schema([])
         self._names: frozenset[str] = frozenset()
         self.schema = pa.schema([])
@@ -65,12 +67,15 @@ class ArrowRows:
         self._names = frozenset(self._needed.names)
         self._row_of = row_maker(source.value, self._names, () if self._given is None else self._names)
         self._key_row_of = key_maker(source.key)
+        self._uuids = self._uuids or _has_uuid(source.key) or _has_uuid(source.value)
         self.schema = pa.schema([*self._needed, *PLACE, *([DELETED] if source.is_table else [])])
         return self.schema
 
     def table(self, partition: int, changes: Sequence[SinkChange]) -> pa.Table:
         """Return the rows of changes. Raises `Rejected`, with the offset if it is known which change it is."""
         rows = self._rows(changes)
+        if self._uuids:
+            rows = [converted(row, _with_text) for row in rows]
         if any(not row.keys() <= self._names for row in rows):
             self._blame(rows, changes)
         try:
@@ -89,7 +94,7 @@ class ArrowRows:
         """Yield the values of the columns that no key and no value has."""
         yield [partition] * len(changes)
         yield [change.offset for change in changes]
-        yield [change.timestamp_ms for change in changes]
+        yield [None if change.timestamp_ms < 0 else change.timestamp_ms for change in changes]
         if self._is_table:
             yield [change.value is None for change in changes]
 
@@ -129,3 +134,12 @@ class ArrowRows:
             return {name: key[name] for name in self._key}
         fields = getattr(key, "_fields", ())
         return {name: getattr(key, name) if name in fields else key[at] for at, name in enumerate(self._key)}
+
+
+def _has_uuid(codec: Codec[Any]) -> bool:
+    return has(tree_of(codec), "logicalType", "uuid")
+
+
+def _with_text(value: Any) -> Any:
+    """Return a UUID as a text, which Arrow does not make of one."""
+    return str(value) if isinstance(value, UUID) else value

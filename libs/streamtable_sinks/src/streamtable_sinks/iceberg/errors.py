@@ -17,12 +17,13 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     WaitingForLockException,
 )
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
 from streamtable.errors import ConfigurationError, RetryLater
 
 _NO_RETRY: Final = (
     BadRequestError, ForbiddenError, NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError, OAuthError,
-    PermissionError, TableAlreadyExistsError, UnauthorizedError,
+    PermissionError, TableAlreadyExistsError, UnauthorizedError, UnsupportedPyArrowTypeException,
 )  # fmt: skip
 _RETRY: Final = (OSError, RESTError, CommitFailedException, WaitingForLockException)
 _OF_DATABASES: Final = ("OperationalError", "InterfaceError", "TimeoutError", "IntegrityError")

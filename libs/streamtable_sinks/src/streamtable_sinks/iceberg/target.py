@@ -15,13 +15,13 @@ from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.iceberg.commit import committed, write_files
 from streamtable_sinks.iceberg.errors import answered
 from streamtable_sinks.iceberg.positions import SnapshotPosition, SnapshotPositions
-from streamtable_sinks.iceberg.schema import fitted
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+from streamtable_sinks.iceberg.schema import fitted, with_micros
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _TRIES: Final = 10
 
 
-class Iceberg:
+class Iceberg(TargetOfOneSink):
     """A table of Apache Iceberg, to which rows are appended exactly once.
 
         Sink("orders-out", ORDERS, Iceberg(catalog, "lake.orders"), max_records=500_000, max_bytes=256 << 20, max_wait=60)
@@ -70,7 +70,8 @@ class Iceberg:
             if not self._create:
                 raise
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        return catalog.create_table_if_not_exists(self._name, needed)
+        created = pa.schema([each.with_type(with_micros(each.type)) for each in needed])
+        return catalog.create_table_if_not_exists(self._name, created)
 
     def _catalog_client(self) -> Catalog:
         if not isinstance(self._catalog, str):

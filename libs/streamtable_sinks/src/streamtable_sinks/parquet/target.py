@@ -16,7 +16,7 @@ from streamtable import Avro
 from streamtable.errors import ConfigurationError, Migrated, RetryLater
 from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.parquet.commits import CommitEntry, CommitLog, asked
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _TRIES: Final = 5
 
@@ -36,7 +36,7 @@ def data_folder(place: SinkPartition) -> str:
     return f"{place.topic}-{place.partition:05}"
 
 
-class Parquet:
+class Parquet(TargetOfOneSink):
     """Parquet files in a folder, or in S3, Google Cloud Storage or Azure.
 
         Sink("events-out", ORDERS, Parquet("s3://lake/orders"), max_records=500_000, max_bytes=256 << 20, max_wait=60)

@@ -6,11 +6,14 @@ from typing import Final
 import psycopg
 
 from streamtable.errors import ConfigurationError, Rejected, RetryLater, StreamtableError
+from streamtable_sinks.target import BatchTooSlow
 
 _ROWS_FAULT: Final = ("21", "22", "23", "44", "54", "P0")
 """Two rows of one key in a batch, data, constraints, views with a check, limits, raised by triggers."""
 _SETUP: Final = ("0A", "28", "3D", "3F", "42")
 """Not supported, login, database, schema, syntax and rights; not read-only, as a primary is after it has become a standby."""
+_CANCELED: Final = "57014"
+"""A statement has taken longer than `statement_timeout`, or an operator has ended it."""
 _LINE: Final = re.compile(r"COPY \S+, line (\d+)(?:, column ([^:]+))?")
 
 
@@ -26,7 +29,8 @@ def streamtable_error(error: psycopg.Error, table: str) -> StreamtableError:
         return Rejected(text)
     if state.startswith(_SETUP):
         return ConfigurationError(f"PostgreSQL refuses to write table {table!r}: {text}")
-    return RetryLater(f"PostgreSQL cannot write at the moment: {text}")
+    kind = BatchTooSlow if state == _CANCELED else RetryLater
+    return kind(f"PostgreSQL cannot write at the moment: {text}")
 
 
 def copied_line(error: psycopg.Error) -> int | None:

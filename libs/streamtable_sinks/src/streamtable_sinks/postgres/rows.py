@@ -2,7 +2,6 @@
 
 import json
 import operator
-from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from psycopg.types.json import Json
 
 from streamtable.errors import Rejected
+from streamtable_sinks.columns import in_json
 from streamtable_sinks.target import SinkChange
 
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
@@ -170,11 +170,11 @@ class RowMaker:
         return tuple(made)
 
 
-def _text_of(value: Any) -> str:
-    """Return bytes inside of objects and arrays as JSON has them everywhere."""
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    raise TypeError(f"{type(value).__name__} is no value of JSON")
+def _text_of(value: Any) -> Any:
+    """Return a value inside of an object or array that JSON has as a text."""
+    if (found := in_json(value)) is value:
+        raise TypeError(f"{type(value).__name__} is no value of JSON")
+    return found
 
 
 _dumps = partial(json.dumps, default=_text_of)

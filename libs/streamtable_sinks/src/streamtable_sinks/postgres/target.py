@@ -13,13 +13,13 @@ from streamtable_sinks.postgres.errors import streamtable_error
 from streamtable_sinks.postgres.rows import JSON_TYPES, MakeKey, MakeRow, RowMaker
 from streamtable_sinks.postgres.table import Session, TargetTable
 from streamtable_sinks.postgres.types import Column, columns_of
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
+from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _CONNECT_S: Final = 10
 _TCP_TIMEOUT_MS: Final = 30_000
 
 
-class Postgres:
+class Postgres(TargetOfOneSink):
     """A table in PostgreSQL, written exactly once.
 
         Sink("revenue-out", REVENUE.table, Postgres(url, "revenue", key=("shop",)))
@@ -39,7 +39,7 @@ class Postgres:
         create: Whether to create the table if it is missing.
         lock_timeout: The seconds that it waits for a former owner in the middle of a transaction, before that one's session
             is ended.
-        statement_timeout: The seconds that a statement may take; then the batch is tried again.
+        statement_timeout: The seconds that a statement may take; then half of the batch is tried.
 
     Raises:
         ConfigurationError: The arguments contradict each other.
