@@ -210,8 +210,13 @@ class TableQueries(Closing, Generic[K, V]):
             PartitionMoved: See `strict`.
             NotReady: As in `get`.
             UnreadableRow: As in `get`.
+            ValueError: The table has no such partition.
         """
         self._here.check()
+        if partition is not None and partition not in range(self.topic.partitions):
+            raise ValueError(
+                f"{self.table.name!r} has {self.topic.partitions} partitions, and none is {partition}"
+            )
         parts: dict[int, RangePart] = {}
 
         def rows() -> Iterator[tuple[K, V]]:
