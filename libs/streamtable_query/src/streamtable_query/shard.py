@@ -192,9 +192,12 @@ class Shard(Closing):
             reader.close()
 
     def _kept(self, table: str, partition: int) -> bool:
+        """Return whether a replica on the disk stays: any, before it is known which are of this share, and those of other tables."""
         standby = self._standby
         return (
             standby is None
+            or self._share is None
+            or table != self._table
             or standby.keeps(table, partition)
             or standby.replica(table, partition) is not None
         )
