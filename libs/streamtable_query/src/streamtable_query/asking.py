@@ -101,13 +101,13 @@ class TableQueries(Closing, Generic[K, V]):
         """Raise the error that has stopped this process's own part, if one has."""
 
     def check_access(self, timeout: float) -> None:
-        """Ask for no rows.
+        """Ask for one row, of any key.
 
         Raises:
             ConfigurationError: The process that is asked refuses all calls, as without a key that it knows.
             NotReady: No process answers within `timeout` seconds.
         """
-        self._found(self._asking(timeout, None, None), 0, [], 0)
+        self._found(self._asking(timeout, None, None), 0, [b""], 0)  # an answer without a key has no offset
 
     # ---- questions -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,160 @@
+"""Questions to a process without a network: what is asked, and which answers count."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from streamtable import String, Table
+from streamtable.base.clock import SystemClock
+from streamtable.base.ports import TopicInfo
+from streamtable.base.types import TopicPartition
+from streamtable.errors import NotReady, RetryLater
+from streamtable.kafka import GroupDescription, GroupMember
+from streamtable_query.answers import Asking
+from streamtable_query.asking import TableQueries
+from streamtable_query.owners import PartitionOwners
+from streamtable_query.server import _Answers, _Refused
+from streamtable_query.sources import FoundRows, Page
+
+OFFSET = 500
+"""All processes are at this offset."""
+
+
+class JumpingClock(SystemClock):
+    """The system's clock, which a test puts forward."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+class Cluster:
+    """Has the topic of the table, and a group of one process that has all partitions."""
+
+    def __init__(self) -> None:
+        self.topic = TopicInfo("t", 4, "id-1", True, 86_400_000, 1 << 20)
+        self.away = False
+
+    def recreate(self, partitions: int) -> None:
+        self.topic = replace(self.topic, partitions=partitions, topic_id="id-2")
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        return {"t": self.topic}
+
+    def describe_groups(self, names: Iterable[str]) -> Mapping[str, GroupDescription]:
+        if self.away:
+            raise RetryLater("the coordinator does not answer")
+        places = tuple(TopicPartition("in", number) for number in range(self.topic.partitions))
+        member = GroupMember("m", "streamtable-query@a:1", "host", "", places)
+        return dict.fromkeys(
+            names, GroupDescription("g", "stable", "consumer", "range", "broker:1", (member,))
+        )
+
+    def close(self) -> None: ...
+
+
+class Rows:
+    """The rows of a process, by partition and encoded key; a `RowSource`."""
+
+    group = "g"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.rows = cluster, dict[tuple[int, bytes], bytes]()
+        self.kind: Any = "task"
+        self.loading = False
+        self.page_rows = 1
+
+    def topic_id(self, table: str) -> str:
+        if self.loading:
+            raise NotReady("it is loading")
+        return self.cluster.topic.topic_id
+
+    def get(self, table: str, partition: int, keys: Iterable[bytes], stale_ok: float | None) -> FoundRows:
+        values = [self.rows.get((partition, key)) for key in keys]
+        # As of a task: the offset comes with the rows.
+        return FoundRows(values, OFFSET if values else 0, 0.1, self.kind)
+
+    def page(
+        self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
+    ) -> Page:
+        found = sorted(
+            (key, row) for (at, key), row in self.rows.items() if at == partition and key >= (start or b"")
+        )
+        return Page(found[: self.page_rows], len(found) > self.page_rows, OFFSET, 0.1, self.kind)
+
+
+class Refused(grpc.RpcError):
+    def __init__(self, refused: _Refused) -> None:
+        self.code, self.details = lambda: refused.code, lambda: str(refused)
+        self.trailing_metadata = lambda: refused.metadata
+
+
+class Channels:
+    """Connections to a process that is in this one."""
+
+    metadata = ()
+
+    def __init__(self, rows: Rows) -> None:
+        self._answers = _Answers({"g": rows})
+
+    def stub(self, address: object) -> object:
+        return SimpleNamespace(Get=self._calls(self._answers.get), Range=self._calls(self._answers.range))
+
+    def _calls(self, answer: Callable[[Any], Any]) -> Callable[..., Any]:
+        def call(request: Any, timeout: float, metadata: object) -> Any:
+            try:
+                return answer(request)
+            except _Refused as refused:
+                raise Refused(refused) from None
+
+        return call
+
+    def answered(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock, self.cluster = JumpingClock(), Cluster()
+        self.rows = Rows(self.cluster)
+
+    def queries(self, near: Rows | None = None, limits: Asking | None = None) -> TableQueries[str, str]:
+        made: Any = TableQueries
+        return made(  # type: ignore[no-any-return]
+            SimpleNamespace(admin=lambda: self.cluster),
+            Table("t", String(), String()),
+            "g",
+            "g",
+            lambda coordinator, clock: PartitionOwners("g", "in", coordinator, clock),
+            near,
+            limits or Asking(10.0, 5.0, None),
+            copies=near is not None,
+            channels=Channels(self.rows),
+            clock=self.clock,
+        )
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def queries(bench: Bench) -> Iterator[TableQueries[str, str]]:
+    with bench.queries() as queries:
+        yield queries
+
+
+def test_access_can_be_checked_when_answers_must_have_reached_an_offset(
+    queries: TableQueries[str, str],
+) -> None:
+    assert queries.topic.partitions == 4
+    queries.topic.hold({0: OFFSET}, "id-1")
+    queries.check_access(0.1)
