@@ -25,6 +25,9 @@ OFFSET = 500
 """All processes are at this offset."""
 
 
+MAX_AGE = 5.0
+
+
 class JumpingClock(SystemClock):
     """The system's clock, which a test puts forward."""
 
@@ -134,7 +137,7 @@ class Bench:
             "g",
             lambda coordinator, clock: PartitionOwners("g", "in", coordinator, clock),
             near,
-            limits or Asking(10.0, 5.0, None),
+            limits or Asking(10.0, MAX_AGE, None),
             copies=near is not None,
             channels=Channels(self.rows),
             clock=self.clock,
@@ -158,3 +161,18 @@ def test_access_can_be_checked_when_answers_must_have_reached_an_offset(
     assert queries.topic.partitions == 4
     queries.topic.hold({0: OFFSET}, "id-1")
     queries.check_access(0.1)
+
+
+def test_copies_of_this_process_of_an_earlier_topic_do_not_answer(bench: Bench) -> None:
+    near = Rows(Cluster())
+    with bench.queries(near) as queries:
+        partition = queries.get("alice").partition
+        near.rows[partition, b"alice"] = b"old"
+        assert queries.get("alice").value == "old"
+        bench.cluster.recreate(4)
+        bench.rows.rows[partition, b"alice"] = b"new"
+        bench.clock.ahead += MAX_AGE + 1
+        assert queries.get("alice").value == "new"
+        assert list(queries.range("alice", "b")) == [("alice", "new")]
+        near.cluster.recreate(4)
+        assert queries.get("alice").value == "old"

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ import pytest
 from streamtable import String, Table
 from streamtable.base.clock import SystemClock
 from streamtable.base.ports import ClusterClient
+from streamtable.errors import NotReady
 from streamtable.tables.retention import remove_old_state
 from streamtable_query import shard as shard_module
 from streamtable_query.shard import Shard
 from streamtable_testing.log import VirtualKafka
 
-START_SECONDS, CLEAN_SECONDS = 4.0, 31.0
+START_SECONDS, CLEAN_SECONDS, TOPIC_SECONDS = 4.0, 31.0, 6.0
 PATIENT = 30.0
 
 
@@ -91,6 +92,11 @@ class Bench:
             assert SystemClock().monotonic() < deadline
             SystemClock().sleep(0.02)
 
+    def topic_id(self, shard: Shard, table: str) -> str:
+        with suppress(NotReady):
+            return shard.topic_id(table)
+        return ""
+
     @property
     def on_disk(self) -> set[str]:
         return {path.parent.parent.name for path in self.folder.glob("*/*/rows")}
@@ -129,3 +135,17 @@ def test_a_member_keeps_the_replicas_of_another_table_in_the_same_folder(bench: 
         bench.wait_cleaned()
         bench.wait_cleaned()
     assert bench.on_disk == {"orders", "users"}
+
+
+def test_a_table_whose_topic_was_created_again_is_loaded_again(bench: Bench) -> None:
+    bench.fill("orders", alice="old", bob="old")
+    with bench.shard("orders") as shard:
+        bench.wait_ready(shard)
+        former = shard.topic_id("orders")
+        bench.kafka.delete_topic("orders")
+        bench.fill("orders", bob="new", carol="new", dave="new")
+        bench.clock.ahead += TOPIC_SECONDS
+        bench.wait(lambda: bench.topic_id(shard, "orders") not in {"", former})
+        assert shard.topic_id("orders") == bench.kafka.cluster().topic_ids(["orders"])["orders"]
+        bench.wait_ready(shard)
+        assert shard.get("orders", 0, [b"alice", b"bob"], PATIENT).values == [None, b"new"]

@@ -384,12 +384,18 @@ class TableQueries(Closing, Generic[K, V]):
         """
         if self._near is not None:
             with suppress(PartitionNotAssigned, NotReady):
+                self._check_copies()
                 found = self._near.get(
                     self.table.name, partition, keys, ask.stale_ok if self._copies else None
                 )
                 if found.offset >= end and (self._copies or found.age_seconds <= ask.max_age):
                     return found
         return None
+
+    def _check_copies(self) -> None:
+        """Raise `NotReady` if the copies of this process are still of an earlier topic, or of the next one already."""
+        if self._copies and self._near is not None and self._near.topic_id(self.table.name) != self.topic.id:
+            raise NotReady(f"the topic {self.table.name!r} was created again")
 
     def _row(self, partition: int, key: bytes, row: bytes) -> tuple[K, V]:
         table, place = self.table, (self.table.name, partition, key)
@@ -421,6 +427,7 @@ class TableQueries(Closing, Generic[K, V]):
         least = self.topic.held(partition)
         if self._near is not None and self._copies:
             with suppress(PartitionNotAssigned, NotReady):
+                self._check_copies()
                 near = self._near.page(self.table.name, partition, start, end, ask.stale_ok)
                 self._check_offset(near.offset, least)
                 return near, ""
