@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ OFFSET = 500
 """All processes are at this offset."""
 
 
-MAX_AGE = 5.0
+MAX_AGE, PATIENT = 5.0, 10.0
 
 
 class JumpingClock(SystemClock):
@@ -70,10 +71,11 @@ class Rows:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.rows = cluster, dict[tuple[int, bytes], bytes]()
         self.kind: Any = "task"
-        self.loading = False
+        self.loading, self.asked = False, threading.Event()
         self.page_rows = 1
 
     def topic_id(self, table: str) -> str:
+        self.asked.set()
         if self.loading:
             raise NotReady("it is loading")
         return self.cluster.topic.topic_id
@@ -137,7 +139,7 @@ class Bench:
             "g",
             lambda coordinator, clock: PartitionOwners("g", "in", coordinator, clock),
             near,
-            limits or Asking(10.0, MAX_AGE, None),
+            limits or Asking(PATIENT, MAX_AGE, None),
             copies=near is not None,
             channels=Channels(self.rows),
             clock=self.clock,
@@ -176,3 +178,33 @@ def test_copies_of_this_process_of_an_earlier_topic_do_not_answer(bench: Bench) 
         assert list(queries.range("alice", "b")) == [("alice", "new")]
         near.cluster.recreate(4)
         assert queries.get("alice").value == "old"
+
+
+@pytest.mark.parametrize("partitions", [4, 5])
+def test_a_call_that_waits_while_the_table_is_created_again_asks_no_partition_of_the_former_count(
+    bench: Bench, queries: TableQueries[str, str], partitions: int
+) -> None:
+    bench.rows.loading = True
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(queries.get, "alice")
+        assert bench.rows.asked.wait(PATIENT)
+        bench.cluster.recreate(partitions)
+        bench.clock.ahead += MAX_AGE + 0.1
+        bench.rows.loading = False
+        if partitions == 4:
+            assert call.result().value is None
+        else:
+            with pytest.raises(NotReady, match="was created again with 5 partitions: ask again"):
+                call.result()
+
+
+def test_a_range_of_a_table_that_is_created_again_meanwhile_mixes_no_rows(
+    bench: Bench, queries: TableQueries[str, str]
+) -> None:
+    bench.rows.rows = {(0, b"a"): b"1", (0, b"b"): b"1", (0, b"c"): b"1"}
+    read = queries.range()
+    assert next(read) == ("a", "1")
+    bench.cluster.recreate(4)
+    bench.clock.ahead += MAX_AGE + 0.1
+    with pytest.raises(NotReady, match="created again while it was read: read the range again"):
+        list(read)

@@ -58,8 +58,9 @@ class Routes(Protocol):
 
 
 class Asking(NamedTuple):
-    """The limits of one call: a monotonic time, and seconds."""
+    """The limits of one call: a monotonic time, and seconds; and the number of the table's partitions at its beginning."""
 
     deadline: float
     max_age: float
     stale_ok: float | None
+    partitions: int = 0

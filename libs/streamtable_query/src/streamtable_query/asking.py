@@ -15,6 +15,7 @@ from streamtable.base.closing import Closing
 from streamtable.base.decoding import decoded
 from streamtable.base.keys import Span, as_key, prefix_span, spans_of
 from streamtable.base.own_process import OwnProcess
+from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
@@ -138,7 +139,7 @@ class TableQueries(Closing, Generic[K, V]):
         """
         ask = self._asking(timeout, max_age, stale_ok)
         data = self.table.key.encode(key)
-        partition = self._partition_of(data)
+        partition = self._hash(data) % ask.partitions
         end = 0 if after is None else self._end_of(after, ask)
         # The end is an offset of the event's partition; of another one it would say nothing.
         same = after is not None and after.partition == partition
@@ -157,7 +158,7 @@ class TableQueries(Closing, Generic[K, V]):
         keys_of: dict[int, dict[bytes, K]] = {}
         for key in keys:
             data = self.table.key.encode(key)
-            keys_of.setdefault(self._partition_of(data), {})[data] = key
+            keys_of.setdefault(self._hash(data) % ask.partitions, {})[data] = key
         found: dict[K, QueryAnswer[V]] = {}
         for partition, encoded in keys_of.items():
             datas = list(encoded)
@@ -213,16 +214,17 @@ class TableQueries(Closing, Generic[K, V]):
             ValueError: The table has no such partition.
         """
         self._here.check()
-        if partition is not None and partition not in range(self.topic.partitions):
-            raise ValueError(
-                f"{self.table.name!r} has {self.topic.partitions} partitions, and none is {partition}"
-            )
+        topic = self.topic.info
+        if partition is not None and partition not in range(topic.partitions):
+            raise ValueError(f"{self.table.name!r} has {topic.partitions} partitions, and none is {partition}")
         parts: dict[int, RangePart] = {}
 
         def rows() -> Iterator[tuple[K, V]]:
-            numbers = range(self.topic.partitions) if partition is None else [partition]
+            numbers = range(topic.partitions) if partition is None else [partition]
             for span in spans_of(self.table.key, start, end, self.table.name):
-                read = (self._pages(each, span, timeout, stale_ok, parts, strict=strict) for each in numbers)
+                read = (
+                    self._pages(topic, each, span, timeout, stale_ok, parts, strict=strict) for each in numbers
+                )
                 for number, data, row in merged(read):
                     yield self._row(number, data, row)
 
@@ -246,7 +248,8 @@ class TableQueries(Closing, Generic[K, V]):
         start, end = (None, None) if prefix is None else prefix_span(key, prefix, self.table.name)
         if after is not None:
             start = max(start or b"", key.encode(after) + b"\0")
-        read = (self._pages(each, (start, end), None, None) for each in range(self.topic.partitions))
+        topic = self.topic.info
+        read = (self._pages(topic, each, (start, end)) for each in range(topic.partitions))
         for number, data, row in merged(read):
             try:
                 found = self._row(number, data, row)
@@ -260,9 +263,10 @@ class TableQueries(Closing, Generic[K, V]):
         """Return the windows of a key that overlap a range of time, in order of time, as `View.windows` does. Raises like `get`."""
         self._here.check()
         span = WindowRange.of(self.table, key, since_ms, until_ms)
-        partition = self._partition_of(span.start)
+        topic = self.topic.info
+        partition = self._hash(span.start) % topic.partitions
         found: RowList[K, V] = RowList()
-        read = self._pages(partition, (span.start, span.end), None, None)
+        read = self._pages(topic, partition, (span.start, span.end))
         for data, row in span.of_key((data, row) for _, data, row in read):
             try:
                 found.append(self._row(partition, data, row))
@@ -312,16 +316,14 @@ class TableQueries(Closing, Generic[K, V]):
             self._clock.monotonic() + (usual.deadline if timeout is None else timeout),
             usual.max_age if max_age is None else max_age,
             usual.stale_ok if stale_ok is None else stale_ok,
+            self.topic.partitions,
         )
-
-    def _partition_of(self, key: bytes) -> int:
-        return self._hash(key) % self.topic.partitions
 
     def _end_of(self, ack: Ack, ask: Asking) -> int:
         """Return the offset in the table's topic that an answer must have reached to show the effect of an event."""
-        if not 0 <= ack.partition < self.topic.partitions:
+        if not 0 <= ack.partition < ask.partitions:
             raise BadToken(
-                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {self.topic.partitions}"
+                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {ask.partitions}"
             ).at(*ack)
         place = TopicPartition(ack.topic, ack.partition)
         left = max(0.0, ask.deadline - self._clock.monotonic())
@@ -403,10 +405,11 @@ class TableQueries(Closing, Generic[K, V]):
 
     def _pages(
         self,
+        topic: TopicInfo,
         partition: int,
         span: Span,
-        timeout: float | None,
-        stale_ok: float | None,
+        timeout: float | None = None,
+        stale_ok: float | None = None,
         parts: dict[int, RangePart] | None = None,
         *,
         strict: bool = False,
@@ -416,6 +419,10 @@ class TableQueries(Closing, Generic[K, V]):
         parts, place = {} if parts is None else parts, TopicPartition(self.table.name, partition)
         while True:
             page, address = self._page(self._asking(timeout, None, stale_ok), partition, start, end)
+            if self.topic.id != topic.topic_id:  # a page is of no later topic than is known after it
+                raise NotReady(
+                    f"the topic {topic.name!r} was deleted and created again while it was read: read the range again"
+                )
             parts[partition] = read_on(parts.get(partition), page, address, place, strict=strict)
             yield from ((partition, key, value) for key, value in page.entries)
             if not page.more:
@@ -447,10 +454,15 @@ class TableQueries(Closing, Generic[K, V]):
         before: list[str] = []  # of the round before: the last one may have had no time for an answer
         while True:
             reasons: list[str] = []
+            owners: Sequence[PartitionOwner] = ()
+            count = ask.partitions
             try:
-                owners = self._routes.routes(partition, self.topic.partitions, since, copies=copies)
+                count = self.topic.partitions
+                owners = self._routes.routes(partition, count, since, copies=copies)
             except RetryLater as error:
-                owners, reasons = (), [error.message]
+                reasons.append(error.message)
+            if count != ask.partitions:  # the rows of a key are in another partition
+                raise NotReady(f"{self.table.name!r} was created again with {count} partitions: ask again")
             for number, owner in enumerate(owners):
                 most = _CALL_SECONDS_MAX if number == len(owners) - 1 else _FIRST_CALL_SECONDS_MAX
                 asked_at = self._clock.monotonic()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamtable.base.clock import Clock
-from streamtable.base.ports import ClusterClient
+from streamtable.base.ports import ClusterClient, TopicInfo
 from streamtable.errors import NotReady
 
 _NEVER: Final = float("-inf")
@@ -26,22 +26,28 @@ class QueriedTopic:
     def __init__(self, name: str, cluster: ClusterClient, clock: Clock, max_age: float) -> None:
         self.id = ""
         self._name, self._cluster, self._clock, self._max_age = name, cluster, clock, max_age
-        self._partitions, self._asked_at = 0, _NEVER
+        self._info: TopicInfo | None = None
+        self._asked_at = _NEVER
         self._held: dict[int, int] = {}  # by partition
 
     @property
-    def partitions(self) -> int:
-        """The number of its partitions; one that was created again may have others. Raises `NotReady` if there is none."""
+    def info(self) -> TopicInfo:
+        """The topic; one that was created again may have other partitions. Raises `NotReady` if there is none."""
         now = self._clock.monotonic()
-        if now - self._asked_at > self._max_age:
+        if self._info is None or now - self._asked_at > self._max_age:
             topic = self._cluster.topics([self._name]).get(self._name)
             if topic is None:
                 raise NotReady(f"Kafka has no topic {self._name!r}: has its group been started?")
             before, self.id = self.id, topic.topic_id
             if topic.topic_id != before:
                 self._held = {}  # after the id: see `hold`
-            self._partitions, self._asked_at = topic.partitions, now
-        return self._partitions
+            self._info, self._asked_at = topic, now
+        return self._info
+
+    @property
+    def partitions(self) -> int:
+        """The number of its partitions. Raises like `info`."""
+        return self.info.partitions
 
     def held(self, partition: int) -> int:
         """Return the offset below which every answer about a partition must hold all."""
@@ -55,7 +61,7 @@ class QueriedTopic:
         """
         if topic_id != self.id:
             self._asked_at = _NEVER
-            self.partitions  # noqa: B018 - asks again
+            self.info  # noqa: B018 - asks again
         held = self._held  # before the comparison: of another topic it would be another dictionary
         if topic_id != self.id:
             raise NotReady(f"the topic {self._name!r} was deleted and created again")
