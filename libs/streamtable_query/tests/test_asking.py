@@ -208,3 +208,17 @@ def test_a_range_of_a_table_that_is_created_again_meanwhile_mixes_no_rows(
     bench.clock.ahead += MAX_AGE + 0.1
     with pytest.raises(NotReady, match="created again while it was read: read the range again"):
         list(read)
+
+
+def test_a_task_that_the_coordinator_has_not_confirmed_for_longer_than_a_call_allows_does_not_answer(
+    bench: Bench, queries: TableQueries[str, str]
+) -> None:
+    assert queries.get("alice", stale_ok=30).value is None
+    bench.cluster.away = True
+    bench.clock.ahead += 20
+    assert 20 <= queries.get("alice", stale_ok=30).age_seconds < 30
+    bench.clock.ahead += 20
+    with pytest.raises(NotReady, match="whether a:1 still has the partition is not known"):
+        queries.get("alice", stale_ok=30, timeout=0.1)
+    bench.rows.kind = "standby"
+    assert queries.get("alice", stale_ok=30).source == "standby"

@@ -8,7 +8,6 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from contracts.grpc.query.v1 import query_pb2
-from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
 from streamtable import Ack, BadToken, Kafka, PartitionNotAssigned, Table, UnreadableRow
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.closing import Closing
@@ -361,12 +360,18 @@ class TableQueries(Closing, Generic[K, V]):
         """Return the response of another process that holds everything below `least`, with its source, its age and the address."""
         asked |= {"table": self.table.name, "partition": partition}
 
-        def read(stub: QueryStub, seconds: float) -> Any:
+        confirmed_since = self._clock.monotonic() - max(ask.max_age, ask.stale_ok or 0.0)
+
+        def read(owner: PartitionOwner, seconds: float) -> Any:
             # The topic of now: a table may be created again.
             now = {"stale_ok": ask.stale_ok, "topic_id": self.topic.id}
             sent = request(version=VERSION, group=self._members, **asked, **now)
+            stub = self._channels.stub(owner.address)
             answer = getattr(stub, method)(sent, timeout=seconds, metadata=self._channels.metadata)
             self._check_offset(answer.offset, least)
+            if KINDS.get(answer.source, "task") == "task" and owner.confirmed_at < confirmed_since:
+                # Asked for a copy: it may have been frozen since another process has the partition.
+                raise NotReady(f"whether {owner.address} still has the partition is not known")
             return answer
 
         owner, asked_at, found = self._ask(ask, partition, read)
@@ -445,7 +450,7 @@ class TableQueries(Closing, Generic[K, V]):
         return Page(entries, found.more, found.offset, age, kind), address
 
     def _ask(
-        self, ask: Asking, partition: int, read: Callable[[QueryStub, float], R]
+        self, ask: Asking, partition: int, read: Callable[[PartitionOwner, float], R]
     ) -> tuple[PartitionOwner, float, R]:
         """Return who has answered for a partition, when it was asked, and the answer. Raises like `get`."""
         now = self._clock.monotonic()
@@ -468,7 +473,7 @@ class TableQueries(Closing, Generic[K, V]):
                 asked_at = self._clock.monotonic()
                 left = max(0.001, min(most, ask.deadline - asked_at))
                 try:
-                    answer = read(self._channels.stub(owner.address), left)
+                    answer = read(owner, left)
                 except grpc.RpcError as error:
                     reasons.append(why_not(error))
                 except RetryLater as error:
