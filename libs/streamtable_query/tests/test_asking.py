@@ -44,21 +44,28 @@ class Cluster:
     def __init__(self) -> None:
         self.topic = TopicInfo("t", 4, "id-1", True, 86_400_000, 1 << 20)
         self.away = False
+        self.answering = threading.Event()
+        self.answering.set()
 
     def recreate(self, partitions: int) -> None:
         self.topic = replace(self.topic, partitions=partitions, topic_id="id-2")
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        self._wait()
         return {"t": self.topic}
 
     def describe_groups(self, names: Iterable[str]) -> Mapping[str, GroupDescription]:
-        if self.away:
-            raise RetryLater("the coordinator does not answer")
+        self._wait()
         places = tuple(TopicPartition("in", number) for number in range(self.topic.partitions))
         member = GroupMember("m", "streamtable-query@a:1", "host", "", places)
         return dict.fromkeys(
             names, GroupDescription("g", "stable", "consumer", "range", "broker:1", (member,))
         )
+
+    def _wait(self) -> None:
+        self.answering.wait(PATIENT)
+        if self.away:
+            raise RetryLater("Kafka does not answer")
 
     def close(self) -> None: ...
 
@@ -96,8 +103,16 @@ class Rows:
 
 class Refused(grpc.RpcError):
     def __init__(self, refused: _Refused) -> None:
-        self.code, self.details = lambda: refused.code, lambda: str(refused)
-        self.trailing_metadata = lambda: refused.metadata
+        self._refused = refused
+
+    def code(self) -> grpc.StatusCode:
+        return self._refused.code
+
+    def details(self) -> str:
+        return str(self._refused)
+
+    def trailing_metadata(self) -> Any:
+        return self._refused.metadata
 
 
 class Channels:
@@ -107,12 +122,14 @@ class Channels:
 
     def __init__(self, rows: Rows) -> None:
         self._answers = _Answers({"g": rows})
+        self.seconds = 0.0  # what the last call may take
 
     def stub(self, address: object) -> object:
         return SimpleNamespace(Get=self._calls(self._answers.get), Range=self._calls(self._answers.range))
 
     def _calls(self, answer: Callable[[Any], Any]) -> Callable[..., Any]:
         def call(request: Any, timeout: float, metadata: object) -> Any:
+            self.seconds = timeout
             try:
                 return answer(request)
             except _Refused as refused:
@@ -129,6 +146,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock, self.cluster = JumpingClock(), Cluster()
         self.rows = Rows(self.cluster)
+        self.channels = Channels(self.rows)
 
     def queries(self, near: Rows | None = None, limits: Asking | None = None) -> TableQueries[str, str]:
         made: Any = TableQueries
@@ -141,7 +159,7 @@ class Bench:
             near,
             limits or Asking(PATIENT, MAX_AGE, None),
             copies=near is not None,
-            channels=Channels(self.rows),
+            channels=self.channels,
             clock=self.clock,
         )
 
@@ -222,3 +240,38 @@ def test_a_task_that_the_coordinator_has_not_confirmed_for_longer_than_a_call_al
         queries.get("alice", stale_ok=30, timeout=0.1)
     bench.rows.kind = "standby"
     assert queries.get("alice", stale_ok=30).source == "standby"
+
+
+def test_while_kafka_is_silent_a_copy_here_answers(bench: Bench) -> None:
+    with bench.queries(bench.rows) as queries:
+        assert queries.get("alice").source == "local"
+        bench.cluster.answering.clear()
+        bench.clock.ahead += MAX_AGE + 1
+        began = bench.clock.monotonic()
+        assert queries.get("alice", timeout=0.3).source == "local"
+        assert bench.clock.monotonic() - began < PATIENT / 2
+        bench.cluster.answering.set()
+
+
+def test_while_the_coordinator_is_silent_copies_are_asked_well_before_the_deadline(
+    bench: Bench, queries: TableQueries[str, str]
+) -> None:
+    queries.get("alice")
+    bench.rows.kind = "standby"
+    bench.cluster.answering.clear()
+    bench.clock.ahead += MAX_AGE + 1
+    assert queries.get("alice", timeout=2, stale_ok=30).source == "standby"
+    assert bench.channels.seconds > 0.3
+    bench.cluster.answering.set()
+
+
+def test_a_call_that_waits_for_kafka_ends_in_time(bench: Bench, queries: TableQueries[str, str]) -> None:
+    bench.cluster.answering.clear()
+    began = bench.clock.monotonic()
+    with pytest.raises(NotReady, match="the topic 't' is not known yet: Kafka has not answered"):
+        queries.get("alice", timeout=0.1)
+    assert bench.clock.monotonic() - began < PATIENT / 2
+    bench.cluster.away = True
+    bench.cluster.answering.set()
+    with pytest.raises(NotReady, match="the topic 't' is not known yet: Kafka does not answer"):
+        queries.get("alice")

@@ -56,7 +56,7 @@ class Bench:
         self.cleaned = threading.Event()
 
     def admin(self) -> ClusterClient:
-        return self.members  # type: ignore[return-value]
+        return self.members
 
     def group_consumer(self, group: str, instance: str) -> object:
         return self.kafka.group_consumer(group, instance)

@@ -213,16 +213,19 @@ class TableQueries(Closing, Generic[K, V]):
             ValueError: The table has no such partition.
         """
         self._here.check()
-        topic = self.topic.info
+        topic = self.topic.known()
         if partition is not None and partition not in range(topic.partitions):
-            raise ValueError(f"{self.table.name!r} has {topic.partitions} partitions, and none is {partition}")
+            raise ValueError(
+                f"{self.table.name!r} has {topic.partitions} partitions, and none is {partition}"
+            )
         parts: dict[int, RangePart] = {}
 
         def rows() -> Iterator[tuple[K, V]]:
             numbers = range(topic.partitions) if partition is None else [partition]
             for span in spans_of(self.table.key, start, end, self.table.name):
                 read = (
-                    self._pages(topic, each, span, timeout, stale_ok, parts, strict=strict) for each in numbers
+                    self._pages(topic, each, span, timeout, stale_ok, parts, strict=strict)
+                    for each in numbers
                 )
                 for number, data, row in merged(read):
                     yield self._row(number, data, row)
@@ -247,7 +250,7 @@ class TableQueries(Closing, Generic[K, V]):
         start, end = (None, None) if prefix is None else prefix_span(key, prefix, self.table.name)
         if after is not None:
             start = max(start or b"", key.encode(after) + b"\0")
-        topic = self.topic.info
+        topic = self.topic.known()
         read = (self._pages(topic, each, (start, end)) for each in range(topic.partitions))
         for number, data, row in merged(read):
             try:
@@ -262,7 +265,7 @@ class TableQueries(Closing, Generic[K, V]):
         """Return the windows of a key that overlap a range of time, in order of time, as `View.windows` does. Raises like `get`."""
         self._here.check()
         span = WindowRange.of(self.table, key, since_ms, until_ms)
-        topic = self.topic.info
+        topic = self.topic.known()
         partition = self._hash(span.start) % topic.partitions
         found: RowList[K, V] = RowList()
         read = self._pages(topic, partition, (span.start, span.end))
@@ -297,11 +300,14 @@ class TableQueries(Closing, Generic[K, V]):
         Raises:
             AuthorizationError: A permission is missing.
         """
-        since = self._clock.monotonic() - self.limits.max_age
+        ask = self.limits
+        now = self._clock.monotonic()
         try:
             count = self.topic.partitions
             for partition in range(count):
-                self._routes.routes(partition, count, since, copies=self.limits.stale_ok is not None)
+                self._routes.routes(
+                    partition, count, now - ask.max_age, now + ask.deadline, copies=ask.stale_ok is not None
+                )
         except (RetryLater, ConfigurationError) as error:
             return error.message
         return ""
@@ -311,11 +317,14 @@ class TableQueries(Closing, Generic[K, V]):
     def _asking(self, timeout: float | None, max_age: float | None, stale_ok: float | None) -> Asking:
         self._here.check()
         usual = self.limits
+        deadline = self._clock.monotonic() + (usual.deadline if timeout is None else timeout)
+        topic = self.topic.known(deadline)
         return Asking(
-            self._clock.monotonic() + (usual.deadline if timeout is None else timeout),
+            deadline,
             usual.max_age if max_age is None else max_age,
             usual.stale_ok if stale_ok is None else stale_ok,
-            self.topic.partitions,
+            topic.partitions,
+            topic.topic_id,
         )
 
     def _end_of(self, ack: Ack, ask: Asking) -> int:
@@ -358,14 +367,12 @@ class TableQueries(Closing, Generic[K, V]):
         self, ask: Asking, partition: int, least: int, method: str, request: Callable[..., Any], **asked: Any
     ) -> tuple[Any, Kind, float, str]:
         """Return the response of another process that holds everything below `least`, with its source, its age and the address."""
-        asked |= {"table": self.table.name, "partition": partition}
+        asked |= {"table": self.table.name, "partition": partition, "stale_ok": ask.stale_ok}
 
         confirmed_since = self._clock.monotonic() - max(ask.max_age, ask.stale_ok or 0.0)
 
-        def read(owner: PartitionOwner, seconds: float) -> Any:
-            # The topic of now: a table may be created again.
-            now = {"stale_ok": ask.stale_ok, "topic_id": self.topic.id}
-            sent = request(version=VERSION, group=self._members, **asked, **now)
+        def read(owner: PartitionOwner, seconds: float, topic_id: str) -> Any:
+            sent = request(version=VERSION, group=self._members, topic_id=topic_id, **asked)
             stub = self._channels.stub(owner.address)
             answer = getattr(stub, method)(sent, timeout=seconds, metadata=self._channels.metadata)
             self._check_offset(answer.offset, least)
@@ -391,7 +398,7 @@ class TableQueries(Closing, Generic[K, V]):
         """
         if self._near is not None:
             with suppress(PartitionNotAssigned, NotReady):
-                self._check_copies()
+                self._check_copies(ask)
                 found = self._near.get(
                     self.table.name, partition, keys, ask.stale_ok if self._copies else None
                 )
@@ -399,9 +406,9 @@ class TableQueries(Closing, Generic[K, V]):
                     return found
         return None
 
-    def _check_copies(self) -> None:
+    def _check_copies(self, ask: Asking) -> None:
         """Raise `NotReady` if the copies of this process are still of an earlier topic, or of the next one already."""
-        if self._copies and self._near is not None and self._near.topic_id(self.table.name) != self.topic.id:
+        if self._copies and self._near is not None and self._near.topic_id(self.table.name) != ask.topic_id:
             raise NotReady(f"the topic {self.table.name!r} was created again")
 
     def _row(self, partition: int, key: bytes, row: bytes) -> tuple[K, V]:
@@ -439,7 +446,7 @@ class TableQueries(Closing, Generic[K, V]):
         least = self.topic.held(partition)
         if self._near is not None and self._copies:
             with suppress(PartitionNotAssigned, NotReady):
-                self._check_copies()
+                self._check_copies(ask)
                 near = self._near.page(self.table.name, partition, start, end, ask.stale_ok)
                 self._check_offset(near.offset, least)
                 return near, ""
@@ -450,7 +457,7 @@ class TableQueries(Closing, Generic[K, V]):
         return Page(entries, found.more, found.offset, age, kind), address
 
     def _ask(
-        self, ask: Asking, partition: int, read: Callable[[PartitionOwner, float], R]
+        self, ask: Asking, partition: int, read: Callable[[PartitionOwner, float, str], R]
     ) -> tuple[PartitionOwner, float, R]:
         """Return who has answered for a partition, when it was asked, and the answer. Raises like `get`."""
         now = self._clock.monotonic()
@@ -460,10 +467,11 @@ class TableQueries(Closing, Generic[K, V]):
         while True:
             reasons: list[str] = []
             owners: Sequence[PartitionOwner] = ()
-            count = ask.partitions
+            count, topic_id = ask.partitions, ""
             try:
-                count = self.topic.partitions
-                owners = self._routes.routes(partition, count, since, copies=copies)
+                topic = self.topic.known(ask.deadline)  # of now: a table may be created again
+                count, topic_id = topic.partitions, topic.topic_id
+                owners = self._routes.routes(partition, count, since, ask.deadline, copies=copies)
             except RetryLater as error:
                 reasons.append(error.message)
             if count != ask.partitions:  # the rows of a key are in another partition
@@ -473,7 +481,7 @@ class TableQueries(Closing, Generic[K, V]):
                 asked_at = self._clock.monotonic()
                 left = max(0.001, min(most, ask.deadline - asked_at))
                 try:
-                    answer = read(owner, left)
+                    answer = read(owner, left, topic_id)
                 except grpc.RpcError as error:
                     reasons.append(why_not(error))
                 except RetryLater as error:
