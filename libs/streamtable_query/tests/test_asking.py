@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from streamtable import String, Table
+from streamtable import Ack, String, Table
 from streamtable.base.clock import SystemClock
 from streamtable.base.ports import TopicInfo
 from streamtable.base.types import TopicPartition
@@ -275,3 +275,17 @@ def test_a_call_that_waits_for_kafka_ends_in_time(bench: Bench, queries: TableQu
     bench.cluster.answering.set()
     with pytest.raises(NotReady, match="the topic 't' is not known yet: Kafka does not answer"):
         queries.get("alice")
+
+
+def test_an_offset_of_the_former_topic_holds_up_no_answer_of_the_next(
+    bench: Bench, queries: TableQueries[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(ack: Ack, ask: Asking) -> int:
+        bench.cluster.recreate(4)
+        bench.clock.ahead += MAX_AGE + 0.1
+        return OFFSET
+
+    monkeypatch.setattr(queries, "_end_of", ended)
+    with pytest.raises(NotReady, match="was deleted and created again"):
+        queries.wait_for(Ack("in", 0, 7), PATIENT)
+    assert queries.topic.held(0) == 0

@@ -290,7 +290,7 @@ class TableQueries(Closing, Generic[K, V]):
         end = self._end_of(ack, ask)
         # Any key will do: the answer's offset counts, and no service has an empty key.
         self._found(ask, ack.partition, [b""], end)
-        self.topic.hold({ack.partition: end}, self.topic.id)
+        self.topic.hold({ack.partition: end}, ask.topic_id)
         return end
 
     @property
