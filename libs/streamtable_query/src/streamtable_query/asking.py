@@ -398,7 +398,8 @@ class TableQueries(Closing, Generic[K, V]):
         """
         if self._near is not None:
             with suppress(PartitionNotAssigned, NotReady):
-                self._check_copies(ask)
+                if self._copies:
+                    self._check_copies(ask)
                 found = self._near.get(
                     self.table.name, partition, keys, ask.stale_ok if self._copies else None
                 )

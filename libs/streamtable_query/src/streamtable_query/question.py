@@ -25,15 +25,16 @@ class Question(Generic[T]):
 
     Attributes:
         last: The last answer.
+        asked_at: The monotonic time at which its question was asked.
     """
 
     def __init__(self, ask: Callable[[], T], last: T, clock: Clock) -> None:
         self.last = last
         self._ask, self._clock = ask, clock
+        self.asked_at = float("-inf")
         self._error: BaseException | None = None
-        # When the question was asked to which the last answer, the last error and the next of both belong.
-        self._answered = self._failed = float("-inf")
-        self._asked: float | None = None
+        self._failed = float("-inf")  # when its question was asked
+        self._asked: float | None = None  # when the question was asked that is still open
         self._changed = threading.Condition()
 
     def answer(self, since: float, deadline: float, *, needed: bool = True) -> T:
@@ -48,13 +49,13 @@ class Question(Generic[T]):
             NotReady: There is none in time.
             Exception: The error of such a question.
         """
-        if self._answered >= since:
+        if self.asked_at >= since:
             return self.last
         if not needed:
             now = self._clock.monotonic()
             deadline = now + (deadline - now) / 3
         with self._changed:
-            while self._answered < since:
+            while self.asked_at < since:
                 if self._error is not None and self._failed >= since:
                     raise self._error.with_traceback(None)  # of another thread, and longer each time
                 now = self._clock.monotonic()
@@ -75,7 +76,7 @@ class Question(Generic[T]):
                 self._error, self._failed = error, asked
         else:
             with self._changed:
-                self.last, self._answered = answer, asked
+                self.last, self.asked_at = answer, asked
         with self._changed:
             self._asked = None
             self._changed.notify_all()

@@ -41,8 +41,11 @@ class QueriedTopic:
         last = self._question.last
         since = now if last is None else now - self._max_age
         try:
-            until = now + TIMEOUT_SECONDS if deadline is None else deadline
-            last = self._question.answer(since, until, needed=last is None)
+            if (
+                self._question.asked_at < since
+            ):  # not for each call: a read of this process takes microseconds
+                until = now + TIMEOUT_SECONDS if deadline is None else deadline
+                last = self._question.answer(since, until, needed=last is None)
         except RetryLater as error:
             if last is None:
                 raise NotReady(f"the topic {self._name!r} is not known yet: {error.message}") from error
