@@ -10,7 +10,7 @@ from streamtable.errors import NotReady
 T = TypeVar("T")
 
 _WAIT_SECONDS: Final = 1.0
-"""Who can do without an answer waits for no question that was asked longer ago than this."""
+"""A caller that can do without an answer waits for no question that was asked longer ago than this."""
 
 
 class Question(Generic[T]):
