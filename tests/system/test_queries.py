@@ -105,6 +105,9 @@ def test_a_range_has_the_rows_of_all_processes_in_the_order_of_keys(bench: Bench
         assert all(0 <= part.age_seconds < PATIENT and not part.moved for part in whole.parts.values())
         here = dict(counts.range(partition=0))
         assert here.items() < EXPECTED.items()
+        for none in (-1, PARTITIONS):
+            with pytest.raises(ValueError, match=f"{PARTITIONS} partitions, and none is {none}"):
+                counts.range(partition=none)
 
 
 def test_a_key_without_a_row_is_answered_and_a_group_that_does_not_run_is_not(bench: Bench) -> None:

@@ -11,6 +11,8 @@ from streamtable.kafka import GroupDescription, GroupMember
 from streamtable_query import QueryAddress
 from streamtable_query.owners import PartitionOwners
 
+DEADLINE = 1_000.0
+
 
 @dataclass
 class HandClock:
@@ -65,12 +67,12 @@ def test_an_answer_of_the_coordinator_is_used_for_as_long_as_the_caller_allows(
     owners: PartitionOwners, coordinator: Coordinator, clock: HandClock
 ) -> None:
     coordinator.clients = {0: "streamtable-query@a:1"}
-    assert owners.owner(0, since=clock.seconds - 5).address == QueryAddress("a", 1)
+    assert owners.owner(0, since=clock.seconds - 5, deadline=DEADLINE).address == QueryAddress("a", 1)
     coordinator.clients = {0: "streamtable-query@b:1"}
     clock.seconds += 5
-    assert owners.owner(0, since=clock.seconds - 5).address == QueryAddress("a", 1)
+    assert owners.owner(0, since=clock.seconds - 5, deadline=DEADLINE).address == QueryAddress("a", 1)
     clock.seconds += 0.1
-    found = owners.owner(0, since=clock.seconds - 5)
+    found = owners.owner(0, since=clock.seconds - 5, deadline=DEADLINE)
     assert (found.address, found.confirmed_at) == (QueryAddress("b", 1), clock.seconds)
     assert coordinator.asked == 2
 
@@ -85,7 +87,10 @@ def test_the_time_of_confirmation_is_when_the_question_was_asked_not_when_it_was
         return coordinator
 
     asked_at = clock.seconds
-    assert PartitionOwners("g", "in", slow, clock).owner(0, since=asked_at).confirmed_at == asked_at
+    assert (
+        PartitionOwners("g", "in", slow, clock).owner(0, since=asked_at, deadline=DEADLINE).confirmed_at
+        == asked_at
+    )
 
 
 def test_a_partition_of_another_topic_counts_for_nothing(
@@ -93,7 +98,7 @@ def test_a_partition_of_another_topic_counts_for_nothing(
 ) -> None:
     coordinator.clients = {0: "streamtable-query@a:1"}
     with pytest.raises(NotReady, match="has partition 7 at the moment: the group is stable"):
-        owners.owner(7, since=0)
+        owners.owner(7, since=0, deadline=DEADLINE)
 
 
 def test_a_group_that_kafka_does_not_know_is_said_to_be_unknown(
@@ -101,10 +106,10 @@ def test_a_group_that_kafka_does_not_know_is_said_to_be_unknown(
 ) -> None:
     coordinator.known = False
     with pytest.raises(NotReady, match="not known to Kafka: does it run"):
-        owners.owner(0, since=0)
+        owners.owner(0, since=0, deadline=DEADLINE)
 
 
 def test_a_member_without_an_address_is_named(owners: PartitionOwners, coordinator: Coordinator) -> None:
     coordinator.clients = {0: "g.worker-1"}
     with pytest.raises(ConfigurationError, match=r"'g.worker-1' at 10.0.0.9"):
-        owners.owner(0, since=0)
+        owners.owner(0, since=0, deadline=DEADLINE)

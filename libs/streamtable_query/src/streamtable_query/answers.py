@@ -53,13 +53,15 @@ class Routes(Protocol):
     """Knows which processes can answer for a partition; see `PartitionOwners.routes`."""
 
     def routes(
-        self, partition: int, partitions: int, since: float, *, copies: bool
+        self, partition: int, partitions: int, since: float, deadline: float, *, copies: bool
     ) -> Sequence[PartitionOwner]: ...
 
 
 class Asking(NamedTuple):
-    """The limits of one call: a monotonic time, and seconds."""
+    """The limits of one call: a monotonic time, and seconds; and the table's topic as it is known at its beginning."""
 
     deadline: float
     max_age: float
     stale_ok: float | None
+    partitions: int = 0
+    topic_id: str = ""

@@ -8,13 +8,13 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from contracts.grpc.query.v1 import query_pb2
-from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
 from streamtable import Ack, BadToken, Kafka, PartitionNotAssigned, Table, UnreadableRow
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.closing import Closing
 from streamtable.base.decoding import decoded
 from streamtable.base.keys import Span, as_key, prefix_span, spans_of
 from streamtable.base.own_process import OwnProcess
+from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
@@ -101,13 +101,13 @@ class TableQueries(Closing, Generic[K, V]):
         """Raise the error that has stopped this process's own part, if one has."""
 
     def check_access(self, timeout: float) -> None:
-        """Ask for no rows.
+        """Ask for one row, of any key.
 
         Raises:
             ConfigurationError: The process that is asked refuses all calls, as without a key that it knows.
             NotReady: No process answers within `timeout` seconds.
         """
-        self._found(self._asking(timeout, None, None), 0, [], 0)
+        self._found(self._asking(timeout, None, None), 0, [b""], 0)  # an answer without a key has no offset
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class TableQueries(Closing, Generic[K, V]):
         """
         ask = self._asking(timeout, max_age, stale_ok)
         data = self.table.key.encode(key)
-        partition = self._partition_of(data)
+        partition = self._hash(data) % ask.partitions
         end = 0 if after is None else self._end_of(after, ask)
         # The end is an offset of the event's partition; of another one it would say nothing.
         same = after is not None and after.partition == partition
@@ -157,7 +157,7 @@ class TableQueries(Closing, Generic[K, V]):
         keys_of: dict[int, dict[bytes, K]] = {}
         for key in keys:
             data = self.table.key.encode(key)
-            keys_of.setdefault(self._partition_of(data), {})[data] = key
+            keys_of.setdefault(self._hash(data) % ask.partitions, {})[data] = key
         found: dict[K, QueryAnswer[V]] = {}
         for partition, encoded in keys_of.items():
             datas = list(encoded)
@@ -210,14 +210,23 @@ class TableQueries(Closing, Generic[K, V]):
             PartitionMoved: See `strict`.
             NotReady: As in `get`.
             UnreadableRow: As in `get`.
+            ValueError: The table has no such partition.
         """
         self._here.check()
+        topic = self.topic.known()
+        if partition is not None and partition not in range(topic.partitions):
+            raise ValueError(
+                f"{self.table.name!r} has {topic.partitions} partitions, and none is {partition}"
+            )
         parts: dict[int, RangePart] = {}
 
         def rows() -> Iterator[tuple[K, V]]:
-            numbers = range(self.topic.partitions) if partition is None else [partition]
+            numbers = range(topic.partitions) if partition is None else [partition]
             for span in spans_of(self.table.key, start, end, self.table.name):
-                read = (self._pages(each, span, timeout, stale_ok, parts, strict=strict) for each in numbers)
+                read = (
+                    self._pages(topic, each, span, timeout, stale_ok, parts, strict=strict)
+                    for each in numbers
+                )
                 for number, data, row in merged(read):
                     yield self._row(number, data, row)
 
@@ -241,7 +250,8 @@ class TableQueries(Closing, Generic[K, V]):
         start, end = (None, None) if prefix is None else prefix_span(key, prefix, self.table.name)
         if after is not None:
             start = max(start or b"", key.encode(after) + b"\0")
-        read = (self._pages(each, (start, end), None, None) for each in range(self.topic.partitions))
+        topic = self.topic.known()
+        read = (self._pages(topic, each, (start, end)) for each in range(topic.partitions))
         for number, data, row in merged(read):
             try:
                 found = self._row(number, data, row)
@@ -255,9 +265,10 @@ class TableQueries(Closing, Generic[K, V]):
         """Return the windows of a key that overlap a range of time, in order of time, as `View.windows` does. Raises like `get`."""
         self._here.check()
         span = WindowRange.of(self.table, key, since_ms, until_ms)
-        partition = self._partition_of(span.start)
+        topic = self.topic.known()
+        partition = self._hash(span.start) % topic.partitions
         found: RowList[K, V] = RowList()
-        read = self._pages(partition, (span.start, span.end), None, None)
+        read = self._pages(topic, partition, (span.start, span.end))
         for data, row in span.of_key((data, row) for _, data, row in read):
             try:
                 found.append(self._row(partition, data, row))
@@ -279,7 +290,7 @@ class TableQueries(Closing, Generic[K, V]):
         end = self._end_of(ack, ask)
         # Any key will do: the answer's offset counts, and no service has an empty key.
         self._found(ask, ack.partition, [b""], end)
-        self.topic.hold({ack.partition: end}, self.topic.id)
+        self.topic.hold({ack.partition: end}, ask.topic_id)
         return end
 
     @property
@@ -289,11 +300,14 @@ class TableQueries(Closing, Generic[K, V]):
         Raises:
             AuthorizationError: A permission is missing.
         """
-        since = self._clock.monotonic() - self.limits.max_age
+        ask = self.limits
+        now = self._clock.monotonic()
         try:
             count = self.topic.partitions
             for partition in range(count):
-                self._routes.routes(partition, count, since, copies=self.limits.stale_ok is not None)
+                self._routes.routes(
+                    partition, count, now - ask.max_age, now + ask.deadline, copies=ask.stale_ok is not None
+                )
         except (RetryLater, ConfigurationError) as error:
             return error.message
         return ""
@@ -303,20 +317,21 @@ class TableQueries(Closing, Generic[K, V]):
     def _asking(self, timeout: float | None, max_age: float | None, stale_ok: float | None) -> Asking:
         self._here.check()
         usual = self.limits
+        deadline = self._clock.monotonic() + (usual.deadline if timeout is None else timeout)
+        topic = self.topic.known(deadline)
         return Asking(
-            self._clock.monotonic() + (usual.deadline if timeout is None else timeout),
+            deadline,
             usual.max_age if max_age is None else max_age,
             usual.stale_ok if stale_ok is None else stale_ok,
+            topic.partitions,
+            topic.topic_id,
         )
-
-    def _partition_of(self, key: bytes) -> int:
-        return self._hash(key) % self.topic.partitions
 
     def _end_of(self, ack: Ack, ask: Asking) -> int:
         """Return the offset in the table's topic that an answer must have reached to show the effect of an event."""
-        if not 0 <= ack.partition < self.topic.partitions:
+        if not 0 <= ack.partition < ask.partitions:
             raise BadToken(
-                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {self.topic.partitions}"
+                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {ask.partitions}"
             ).at(*ack)
         place = TopicPartition(ack.topic, ack.partition)
         left = max(0.0, ask.deadline - self._clock.monotonic())
@@ -352,14 +367,18 @@ class TableQueries(Closing, Generic[K, V]):
         self, ask: Asking, partition: int, least: int, method: str, request: Callable[..., Any], **asked: Any
     ) -> tuple[Any, Kind, float, str]:
         """Return the response of another process that holds everything below `least`, with its source, its age and the address."""
-        asked |= {"table": self.table.name, "partition": partition}
+        asked |= {"table": self.table.name, "partition": partition, "stale_ok": ask.stale_ok}
 
-        def read(stub: QueryStub, seconds: float) -> Any:
-            # The topic of now: a table may be created again.
-            now = {"stale_ok": ask.stale_ok, "topic_id": self.topic.id}
-            sent = request(version=VERSION, group=self._members, **asked, **now)
+        confirmed_since = self._clock.monotonic() - max(ask.max_age, ask.stale_ok or 0.0)
+
+        def read(owner: PartitionOwner, seconds: float, topic_id: str) -> Any:
+            sent = request(version=VERSION, group=self._members, topic_id=topic_id, **asked)
+            stub = self._channels.stub(owner.address)
             answer = getattr(stub, method)(sent, timeout=seconds, metadata=self._channels.metadata)
             self._check_offset(answer.offset, least)
+            if KINDS.get(answer.source, "task") == "task" and owner.confirmed_at < confirmed_since:
+                # Asked for a copy: it may have been frozen since another process has the partition.
+                raise NotReady(f"whether {owner.address} still has the partition is not known")
             return answer
 
         owner, asked_at, found = self._ask(ask, partition, read)
@@ -379,6 +398,8 @@ class TableQueries(Closing, Generic[K, V]):
         """
         if self._near is not None:
             with suppress(PartitionNotAssigned, NotReady):
+                if self._copies:
+                    self._check_copies(ask)
                 found = self._near.get(
                     self.table.name, partition, keys, ask.stale_ok if self._copies else None
                 )
@@ -386,16 +407,22 @@ class TableQueries(Closing, Generic[K, V]):
                     return found
         return None
 
+    def _check_copies(self, ask: Asking) -> None:
+        """Raise `NotReady` if the copies of this process are still of an earlier topic, or of the next one already."""
+        if self._copies and self._near is not None and self._near.topic_id(self.table.name) != ask.topic_id:
+            raise NotReady(f"the topic {self.table.name!r} was created again")
+
     def _row(self, partition: int, key: bytes, row: bytes) -> tuple[K, V]:
         table, place = self.table, (self.table.name, partition, key)
         return decoded(table.key, key, *place), decoded(table.value, row, *place)
 
     def _pages(
         self,
+        topic: TopicInfo,
         partition: int,
         span: Span,
-        timeout: float | None,
-        stale_ok: float | None,
+        timeout: float | None = None,
+        stale_ok: float | None = None,
         parts: dict[int, RangePart] | None = None,
         *,
         strict: bool = False,
@@ -405,6 +432,10 @@ class TableQueries(Closing, Generic[K, V]):
         parts, place = {} if parts is None else parts, TopicPartition(self.table.name, partition)
         while True:
             page, address = self._page(self._asking(timeout, None, stale_ok), partition, start, end)
+            if self.topic.id != topic.topic_id:  # a page is of no later topic than is known after it
+                raise NotReady(
+                    f"the topic {topic.name!r} was deleted and created again while it was read: read the range again"
+                )
             parts[partition] = read_on(parts.get(partition), page, address, place, strict=strict)
             yield from ((partition, key, value) for key, value in page.entries)
             if not page.more:
@@ -416,6 +447,7 @@ class TableQueries(Closing, Generic[K, V]):
         least = self.topic.held(partition)
         if self._near is not None and self._copies:
             with suppress(PartitionNotAssigned, NotReady):
+                self._check_copies(ask)
                 near = self._near.page(self.table.name, partition, start, end, ask.stale_ok)
                 self._check_offset(near.offset, least)
                 return near, ""
@@ -426,7 +458,7 @@ class TableQueries(Closing, Generic[K, V]):
         return Page(entries, found.more, found.offset, age, kind), address
 
     def _ask(
-        self, ask: Asking, partition: int, read: Callable[[QueryStub, float], R]
+        self, ask: Asking, partition: int, read: Callable[[PartitionOwner, float, str], R]
     ) -> tuple[PartitionOwner, float, R]:
         """Return who has answered for a partition, when it was asked, and the answer. Raises like `get`."""
         now = self._clock.monotonic()
@@ -435,16 +467,22 @@ class TableQueries(Closing, Generic[K, V]):
         before: list[str] = []  # of the round before: the last one may have had no time for an answer
         while True:
             reasons: list[str] = []
+            owners: Sequence[PartitionOwner] = ()
+            count, topic_id = ask.partitions, ""
             try:
-                owners = self._routes.routes(partition, self.topic.partitions, since, copies=copies)
+                topic = self.topic.known(ask.deadline)  # of now: a table may be created again
+                count, topic_id = topic.partitions, topic.topic_id
+                owners = self._routes.routes(partition, count, since, ask.deadline, copies=copies)
             except RetryLater as error:
-                owners, reasons = (), [error.message]
+                reasons.append(error.message)
+            if count != ask.partitions:  # the rows of a key are in another partition
+                raise NotReady(f"{self.table.name!r} was created again with {count} partitions: ask again")
             for number, owner in enumerate(owners):
                 most = _CALL_SECONDS_MAX if number == len(owners) - 1 else _FIRST_CALL_SECONDS_MAX
                 asked_at = self._clock.monotonic()
                 left = max(0.001, min(most, ask.deadline - asked_at))
                 try:
-                    answer = read(self._channels.stub(owner.address), left)
+                    answer = read(owner, left, topic_id)
                 except grpc.RpcError as error:
                     reasons.append(why_not(error))
                 except RetryLater as error:

@@ -10,13 +10,14 @@ from contracts.grpc.query.v1.query_pb2_grpc import QueryStub
 from streamtable.errors import ConfigurationError
 from streamtable_query.address import QueryAddress
 from streamtable_query.metrics import QueryMetrics
-from streamtable_query.protocol import REASON
+from streamtable_query.protocol import ANY_SIZE, REASON
 
 # A process that is restarted answers at the same address within seconds: gRPC's pauses grow to two minutes.
 _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
+    ANY_SIZE,
 )
 _PERMANENT: Final = {
     grpc.StatusCode.UNAUTHENTICATED,

@@ -1,6 +1,5 @@
 """The processes of a group, and which of them has or copies a partition, as the group's coordinator says."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from streamtable.base.range_assignor import order_of, range_after_losses
 from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable_query.address import QueryAddress, advertised
+from streamtable_query.question import Question
 from streamtable_query.shares import holders_of
 
 _ASKED_MAX: Final = 16
@@ -91,22 +91,23 @@ class PartitionOwners:
         self._topic = topic
         self._coordinator = coordinator
         self._clock = clock
-        self._known = _Assignment()
-        self._asking = threading.Lock()
+        self._question = Question(self._describe, _Assignment(), clock)
 
-    def owner(self, partition: int, since: float) -> PartitionOwner:
+    def owner(self, partition: int, since: float, deadline: float, *, needed: bool = True) -> PartitionOwner:
         """Return the process that has a partition.
 
         Args:
             partition: The partition of the group.
             since: The answer of the coordinator must be to a question that was asked at this monotonic time or later.
+            deadline: The monotonic time until which to wait for it.
+            needed: False: most of that time is needed to ask others than the owner.
 
         Raises:
-            NotReady: No member has the partition at the moment.
+            NotReady: No member has the partition at the moment, or the coordinator has not answered in time.
             ConfigurationError: The member that has it answers no queries.
             RetryLater: Kafka does not answer.
         """
-        known = self._known if self._known.asked_at >= since else self.refresh(since)
+        known = self._question.answer(since, deadline, needed=needed)
         member = known.owners.get(partition)
         if member is None:
             raise NotReady(
@@ -121,7 +122,7 @@ class PartitionOwners:
         return PartitionOwner(address, known.asked_at)
 
     def routes(
-        self, partition: int, partitions: int, since: float, *, copies: bool
+        self, partition: int, partitions: int, since: float, deadline: float, *, copies: bool
     ) -> Sequence[PartitionOwner]:
         """Return the processes to ask for a partition, the owner first.
 
@@ -129,6 +130,7 @@ class PartitionOwners:
             partition: The partition.
             partitions: The number of partitions of the group's topics.
             since: As in `owner`. While the coordinator does not answer, its last answer says who has copies.
+            deadline: As in `owner`. Who has copies is returned well before it.
             copies: Also return processes that may have a standby copy, the likeliest first.
 
         Raises:
@@ -137,7 +139,8 @@ class PartitionOwners:
             RetryLater: As in `owner`.
         """
         try:
-            found = [self.owner(partition, since)]
+            needed = not copies or not self._question.last.members
+            found = [self.owner(partition, since, deadline, needed=needed)]
         except RetryLater:
             if not copies or not (found := self._copies(partition, partitions)):
                 raise
@@ -150,7 +153,7 @@ class PartitionOwners:
 
     def _copies(self, partition: int, partitions: int) -> list[PartitionOwner]:
         """Return the processes that would have the partition if few of the others left, the fewest first: they keep copies."""
-        known = self._known
+        known = self._question.last
         members = sorted(known.members, key=lambda each: order_of(each.member_id, each.instance_id))
         ranked = sorted(
             (losses, place)
@@ -161,18 +164,12 @@ class PartitionOwners:
         addresses = [advertised(members[place].client_id) for _, place in ranked]
         return [PartitionOwner(each, known.asked_at) for each in dict.fromkeys(addresses) if each is not None]
 
-    def refresh(self, since: float) -> _Assignment:
-        """Ask the coordinator, unless another thread has done so at or after `since`. Raises `RetryLater`."""
-        with self._asking:
-            if self._known.asked_at < since:
-                asked_at = self._clock.monotonic()
-                found = self._coordinator().describe_groups([self._group]).get(self._group)
-                self._known = (
-                    _Assignment(state="not known to Kafka: does it run?", asked_at=asked_at)
-                    if found is None
-                    else _Assignment(self._by_partition(found), found.members, found.state, asked_at)
-                )
-            return self._known
+    def _describe(self) -> _Assignment:
+        asked_at = self._clock.monotonic()
+        found = self._coordinator().describe_groups([self._group]).get(self._group)
+        if found is None:
+            return _Assignment(state="not known to Kafka: does it run?", asked_at=asked_at)
+        return _Assignment(self._by_partition(found), found.members, found.state, asked_at)
 
     def _by_partition(self, group: ListedGroup) -> Mapping[int, ListedMember]:
         return {
@@ -198,13 +195,13 @@ class PartitionHolders(PartitionOwners):
         self._replicas = replicas
 
     def routes(
-        self, partition: int, partitions: int, since: float, *, copies: bool
+        self, partition: int, partitions: int, since: float, deadline: float, *, copies: bool
     ) -> Sequence[PartitionOwner]:
         """Return the holders of a partition, then other members: until the holders have loaded it, former ones still answer."""
         del copies  # all are
         with suppress(RetryLater):  # the last answer holds while the coordinator does not answer
-            self.refresh(since)
-        known = self._known
+            self._question.answer(since, deadline, needed=not self._question.last.members)
+        known = self._question.last
         if not known.members:
             raise NotReady(
                 f"nobody holds partition {partition} at the moment: the group {self._group!r} is {known.state}"

@@ -10,3 +10,6 @@ REASON: Final = "streamtable-reason"
 NOT_ASSIGNED: Final = "not-assigned"
 NOT_READY: Final = "not-ready"
 WRONG_GROUP: Final = "wrong-group"
+ANY_SIZE: Final = ("grpc.max_receive_message_length", -1)
+"""The option of channels and servers: gRPC's 4 MiB are less than one row may have, or many. Kafka bounds each key and row, and
+`KEYS_MAX` and the size of pages their number."""

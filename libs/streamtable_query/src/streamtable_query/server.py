@@ -13,7 +13,15 @@ from contracts.grpc.query.v1.query_pb2_grpc import QueryServicer, add_QueryServi
 from streamtable import PartitionNotAssigned, Processor
 from streamtable.base.own_process import OwnProcess
 from streamtable.errors import ConfigurationError, GraphError, RetryLater
-from streamtable_query.protocol import KEYS_MAX, NOT_ASSIGNED, NOT_READY, REASON, VERSION, WRONG_GROUP
+from streamtable_query.protocol import (
+    ANY_SIZE,
+    KEYS_MAX,
+    NOT_ASSIGNED,
+    NOT_READY,
+    REASON,
+    VERSION,
+    WRONG_GROUP,
+)
 from streamtable_query.sources import Kind, ProcessorSource, RowSource
 
 _SOURCES: Final[Mapping[Kind, "query_pb2.Source.ValueType"]] = {
@@ -62,7 +70,8 @@ class QueryServer:
         self._address = address
         self._credentials = credentials
         self._server = grpc.server(
-            ThreadPoolExecutor(_WORKERS, thread_name_prefix="query"), options=[("grpc.so_reuseport", 0)]
+            ThreadPoolExecutor(_WORKERS, thread_name_prefix="query"),
+            options=[("grpc.so_reuseport", 0), ANY_SIZE],
         )
         add_query_service(processors, self._server)
         self.port = 0

@@ -18,6 +18,7 @@ from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.retention import remove_old_state
 from streamtable.tables.standby import Standby
+from streamtable_query.answers import MAX_AGE_SECONDS
 from streamtable_query.copies import reading
 from streamtable_query.shares import share_of
 from streamtable_query.sources import FoundRows, Page, page_of
@@ -91,9 +92,9 @@ class Shard(Closing):
         """The reason why it cannot answer for all of its share; empty if it can."""
         if self._failure is not None:
             return f"it has stopped: {self._failure}"
-        if self._share is None:
+        if (share := self._share) is None:
             return "it is joining the other members"
-        copies = [self._replica(number) for number in self._share]
+        copies = [self._replica(number) for number in share]
         missing = sum(copy is None or not copy.current for copy in copies)
         return f"{missing} of its {len(copies)} partitions are loading" if missing else ""
 
@@ -102,9 +103,9 @@ class Shard(Closing):
             raise GraphError(
                 f"the shared view {self._group!r} holds the table {self._table!r}, not {table!r}"
             )
-        if self._topic is None:
+        if (topic := self._topic) is None:
             raise NotReady(f"the shared view {self._group!r} is starting here")
-        return self._topic.topic_id
+        return topic.topic_id
 
     def get(self, table: str, partition: int, keys: Sequence[bytes], stale_ok: float | None) -> FoundRows:
         with reading(self._held(table, partition), _any_age(stale_ok), self._clock) as copied:
@@ -139,10 +140,11 @@ class Shard(Closing):
 
     def _run(self) -> None:
         try:
-            while self._topic is None and not self._stopping.is_set():
-                self._look_for_topic()
-            if self._topic is not None:
-                self._follow(self._topic)
+            while not self._stopping.is_set():
+                if self._topic is None:
+                    self._look_for_topic()
+                else:
+                    self._follow(self._topic)
         except BaseException as error:  # noqa: BLE001 - shown to those who ask
             log.critical("shard stopped", group=self._group, reason=f"{type(error).__name__}: {error}")
             self._failure = error
@@ -157,7 +159,17 @@ class Shard(Closing):
             log.warning("shard waits for its topic", table=self._table, reason=reason)
             self._stopping.wait(_PAUSE_SECONDS)
 
+    def _is_gone(self, topic: TopicInfo) -> bool:
+        """Return whether the topic was deleted, even if another one has its name now. False while that is not known."""
+        try:
+            found = self._cluster.topics([topic.name]).get(topic.name)
+        except RetryLater as error:
+            log.debug("shard cannot describe its topic", table=topic.name, reason=error.message)
+            return False
+        return found is None or found.topic_id != topic.topic_id
+
     def _follow(self, topic: TopicInfo) -> None:
+        """Hold the share of a table until this ends or the topic is deleted."""
         consumer = self._kafka.group_consumer(self._group, self._instance)
         reader = ChangelogReader(lambda: self._kafka.table_reader(f"{self._group}-{self._instance}"))
 
@@ -174,7 +186,8 @@ class Shard(Closing):
         self._standby = standby
         try:
             consumer.subscribe([topic.name], _Members())
-            cleaned_at, loading = self._clock.monotonic(), True
+            cleaned_at = asked_at = self._clock.monotonic()
+            loading = True
             while not self._stopping.is_set():
                 consumer.poll(1, 0 if not reader.idle else _STEP_SECONDS)  # its partitions stay paused
                 standby.step(loading=False)
@@ -183,18 +196,29 @@ class Shard(Closing):
                 before, loading = loading, bool(self.not_ready)
                 if before and not loading:
                     trim_heap()  # the records that a load has read leave several times the size of the rows free
-                if self._clock.monotonic() - cleaned_at > _CLEAN_SECONDS:
-                    cleaned_at = self._clock.monotonic()
+                now = self._clock.monotonic()
+                if now - cleaned_at > _CLEAN_SECONDS:
+                    cleaned_at = now
                     remove_old_state(self._stores, self._kept, _CLEAN_SECONDS, self._clock.now())
+                if now - asked_at > MAX_AGE_SECONDS:
+                    asked_at = now
+                    if self._is_gone(topic):
+                        log.warning("table's topic was deleted: looking for it again", table=topic.name)
+                        self._topic = None
+                        return
         finally:
+            self._standby = self._share = None  # before the replicas are closed: nobody reads them
             consumer.close()
             standby.close()
             reader.close()
 
     def _kept(self, table: str, partition: int) -> bool:
+        """Return whether a replica on the disk stays: any, before it is known which are of this share, and those of other tables."""
         standby = self._standby
         return (
             standby is None
+            or self._share is None
+            or table != self._table
             or standby.keeps(table, partition)
             or standby.replica(table, partition) is not None
         )
