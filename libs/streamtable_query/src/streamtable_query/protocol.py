@@ -11,5 +11,7 @@ NOT_ASSIGNED: Final = "not-assigned"
 NOT_READY: Final = "not-ready"
 WRONG_GROUP: Final = "wrong-group"
 ANY_SIZE: Final = ("grpc.max_receive_message_length", -1)
-"""The option of channels and servers: gRPC's 4 MiB are less than one row may have, or many. Kafka bounds each key and row, and
-`KEYS_MAX` and the size of pages their number."""
+"""The option of callers: gRPC's 4 MiB are less than one row may have, or many. Kafka bounds each row, and `KEYS_MAX` and the size
+of pages their number."""
+REQUEST_SIZE: Final = ("grpc.max_receive_message_length", 64 << 20)
+"""The option of servers: many long keys are more than 4 MiB. A bound, since a request is received before its caller is known."""

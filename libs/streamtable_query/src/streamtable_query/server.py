@@ -14,11 +14,11 @@ from streamtable import PartitionNotAssigned, Processor
 from streamtable.base.own_process import OwnProcess
 from streamtable.errors import ConfigurationError, GraphError, RetryLater
 from streamtable_query.protocol import (
-    ANY_SIZE,
     KEYS_MAX,
     NOT_ASSIGNED,
     NOT_READY,
     REASON,
+    REQUEST_SIZE,
     VERSION,
     WRONG_GROUP,
 )
@@ -71,7 +71,7 @@ class QueryServer:
         self._credentials = credentials
         self._server = grpc.server(
             ThreadPoolExecutor(_WORKERS, thread_name_prefix="query"),
-            options=[("grpc.so_reuseport", 0), ANY_SIZE],
+            options=[("grpc.so_reuseport", 0), REQUEST_SIZE],
         )
         add_query_service(processors, self._server)
         self.port = 0

@@ -41,9 +41,8 @@ class QueriedTopic:
         last = self._question.last
         since = now if last is None else now - self._max_age
         try:
-            if (
-                self._question.asked_at < since
-            ):  # not for each call: a read of this process takes microseconds
+            # Not for each call: a read of this process takes microseconds.
+            if self._question.asked_at < since:
                 until = now + TIMEOUT_SECONDS if deadline is None else deadline
                 last = self._question.answer(since, until, needed=last is None)
         except RetryLater as error:
