@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.arithmetic import numbers_only
@@ -18,7 +19,7 @@ from streamtable.handlers.aggregate_rows import AggregateRows
 
 V = TypeVar("V")
 
-_UNCHANGEABLE = (int, float, str, bytes, bool)
+_UNCHANGEABLE = (int, float, str, bytes, bool, NoneType)
 _ADD, _SUBTRACT = b"+", b"-"
 
 
@@ -229,13 +230,13 @@ def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records
     keys = records.encoded_keys
     last_of = dict(zip(keys, range(len(keys)), strict=True))
     rows = scope.table(state).raw.changing(keys)
-    olds = map(rows.__getitem__, last_of)
-    # `Last` changes no row in place.
-    before = dict(zip(last_of, olds if isinstance(aggregate, Last) else kept_apart(state, olds), strict=True))
+    # `Last` changes no row in place. What others change again in a later batch is kept by the steps behind: both rows are copies.
+    apart = (lambda _, found: list(found)) if isinstance(aggregate, Last) else kept_apart
+    before = dict(zip(last_of, apart(state, map(rows.__getitem__, last_of)), strict=True))
     aggregate.fold(_Changing(rows), keys, records.values)
     changes = records.without_headers().at(sorted(last_of.values()))
     changed = changes.encoded_keys
-    return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
+    return changes.with_values(apart(state, map(rows.__getitem__, changed)), [before[key] for key in changed])
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ class _Changing:
 def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
     """Return copies of the rows, as a fold may change rows in place."""
     encode, decode = state.value.encode, state.value.decode
-    return [row if row is None or isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
+    return [row if isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
 
 
 def copied(codec: Codec[Any], value: Any) -> Any:

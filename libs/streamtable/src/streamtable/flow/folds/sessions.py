@@ -12,7 +12,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from streamtable.flow.folds.folds import Keeping, kept_apart
+from streamtable.flow.folds.folds import Keeping, copied
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.windows.keys import END_START
@@ -192,7 +192,7 @@ class _Folding:
         row = self._table.get(former) if former else None
         if former and row is None:  # closed for longer than the retention
             return self._fold_any(key, known, indexes)
-        before = row if self._changes is None else kept_apart(self._state, [row])[0]
+        before = row if self._changes is None else copied(self._state.value, row)
         first, add, values = self._aggregate.first, self._aggregate.add, self._values
         for place, index in enumerate(indexes):
             row = first(values[index]) if row is None else add(row, values[index])
@@ -212,7 +212,7 @@ class _Folding:
             if gone:
                 last = self._last_in(SessionBounds(known[2], known[3]), indexes)
                 self._changes.append((last, gone, before, None))
-            self._changes.append((indexes[-1], raw, old, row))
+            self._changes.append((indexes[-1], raw, old, copied(self._state.value, row)))
         return None
 
     def _end_last(self, key: bytes, after: _Known, before: Any, indexes: Sequence[int], place: int) -> None:
@@ -267,7 +267,7 @@ class _Folding:
             else:
                 continue
             if self._changes is not None:
-                self._changes.append((index, raw, before.get(span), row))
+                self._changes.append((index, raw, before.get(span), copied(self._state.value, row)))
         self._known[key] = _known(key, sessions.since, sessions.spans)
 
     def write(self) -> None:
@@ -324,7 +324,7 @@ class _Sessions:
                 if found is None:
                     continue  # closed for longer than the retention
                 self.rows[span] = found
-                self.before[span] = kept_apart(self.state, [found])[0] if self.apart else found
+                self.before[span] = copied(self.state.value, found) if self.apart else found
             former = self.rows.pop(span)
             row = former if row is None else aggregate.merge(row, former)
             self.touched[span] = index

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.ports import Codec
-from streamtable.flow.folds.folds import Keeping, kept_apart
+from streamtable.flow.folds.folds import Keeping, copied, kept_apart
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.sides import packed, unpacked
@@ -144,7 +144,7 @@ class KeepSliding(Keeping):
         keys = [key for _, key, _ in changes]
         rows = table.changing(keys)
         before = kept_apart(self.state, [rows[key] for key in keys])
-        after = kept_apart(self.state, [row for _, _, row in changes])
+        after = [row for _, _, row in changes]
         rows.update(zip(keys, after, strict=True))
         return (
             records.without_headers()
@@ -240,8 +240,9 @@ class _Times:
         last = self.times[end - 1]
         before = self.times[begin - 1] if begin else None
         row = self.until[last] if before is None or before < last - size else self.after[before]
-        return kept_apart(self.keep.state, [row])[0]
+        return copied(self.keep.state.value, row)
 
     def _change(self, start: int, row: Any, late_before: int, index: int) -> None:
         if self.keep.window.closes_at(start, start + self.keep.window.size_ms) > late_before:
-            self.changed_rows[start] = index, row
+            # A later record of the batch may change the row in place, when it is too late for this window.
+            self.changed_rows[start] = index, copied(self.keep.state.value, row)
