@@ -9,7 +9,7 @@ import pytest
 
 from streamtable import Json, Long, Stream, String, Table, Typed
 from streamtable.errors import GraphError, SerializationError
-from streamtable.flow import Flow, Session, Tumbling, Windowed
+from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
 from streamtable_testing.tester import Tester
 
 MINUTE = timedelta(minutes=1)
@@ -255,3 +255,19 @@ def test_a_key_without_its_window_is_refused_where_rows_are_asked_for(tester: Te
     with pytest.raises(SerializationError, match=refused):
         view.get("k")
     assert view.get(Windowed("k", 0, 60_000)) is None
+
+
+@pytest.mark.parametrize(
+    ("window", "written"),
+    [
+        (Tumbling(timedelta(minutes=5), grace=timedelta(0)), WindowedKey(String(), 60_000)),
+        (Session(timedelta(minutes=5), grace=timedelta(0)), WindowedKey(String(), 60_000)),
+        (Tumbling(timedelta(minutes=1), grace=timedelta(0)), SessionKey(String())),
+    ],
+)
+def test_the_keys_of_windows_are_written_with_their_own_size(window: Any, written: Any) -> None:
+    """Their ends are not in the bytes, so readers would get other windows."""
+    flow = Flow("f")
+    counts = flow.stream(NUMBERS).group_by_key().window(window).count("n")
+    with pytest.raises(GraphError, match=r"its readers would get other windows. Give the stream the key"):
+        counts.final().to(Stream("out", written, Long()))

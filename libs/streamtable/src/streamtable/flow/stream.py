@@ -14,7 +14,7 @@ from streamtable.flow.plan.nodes import Node, Source
 from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
-from streamtable.flow.windows.keys import check_matching
+from streamtable.flow.windows.keys import check_matching, check_windows
 from streamtable.graph.aggregate import Last
 from streamtable.graph.edge import Edge
 from streamtable.graph.group import Input, Output
@@ -277,6 +277,9 @@ class KeyedStream(StreamJoins[K, V]):
         Args:
             stream: The stream, or a function that chooses it for each record; None: the record is not written.
             streams: All streams that the function may choose.
+
+        Raises:
+            GraphError: The keys are of windows, and a stream's keys of other ones.
         """
         if isinstance(stream, Stream):
             targets, step = [stream], steps.send(stream)
@@ -286,6 +289,8 @@ class KeyedStream(StreamJoins[K, V]):
         if not targets:
             raise GraphError("to() with a function that chooses: name all that it may choose by streams=")
         label = "to " + ", ".join(each.name for each in targets)
+        for each in targets:
+            check_windows(f"to({each.name!r})", self._key, each.key)
         send(self._plan, self._node, label, step, targets)
 
     def topic(

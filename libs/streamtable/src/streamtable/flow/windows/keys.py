@@ -1,7 +1,7 @@
 """Keys of windowed tables: a key and its window, in the bytes that Kafka Streams writes and reads."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -197,3 +197,15 @@ def check_matching(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
             f"{operator} of keys by {left!r} with keys by {right!r}: equal keys have different bytes, and none of them would "
             "match. Give one side the keys of the other by key_by(name, ..., key=codec, beside=other)"
         )
+
+
+def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any]) -> None:
+    """Raise `GraphError` if the keys of windows would be read as the keys of other ones: their ends are not in the bytes."""
+    if isinstance(made, _KEYS) and isinstance(written, _KEYS) and replace(made, key=written.key) != written:
+        raise GraphError(
+            f"{operator} writes keys by {made!r}, and the stream has {written!r}: its readers would get other windows. Give the "
+            f"stream the key {made!r}"
+        )
+
+
+_KEYS = StartKey, SessionKey
