@@ -229,7 +229,8 @@ class Max(_Extreme[E_contra, V]):
 
 @dataclass(frozen=True)
 class TopK(Ranked[V, list[V]]):
-    """Keeps the `most` events with the greatest values of `by`, as a list, the greatest first; of equal ones the earlier.
+    """Keeps the `most` events with the greatest values of `by`, as a list, the greatest first; of equal ones the earlier. An event
+    where it is None is skipped, but extends its session; NaN is greater than any number.
 
     A grouped table has no earlier rows: of equal ones, the order of their encoded rows decides.
 
@@ -257,14 +258,18 @@ class TopK(Ranked[V, list[V]]):
     def initial(self) -> list[V]:
         return []
 
-    def first(self, event: V) -> list[V]:
-        return [event]
+    def first(self, event: V) -> list[V] | None:
+        return None if self.by(event) is None else [event]
 
     def add(self, row: list[V], event: V) -> list[V]:
-        return self.merge(row, [event])
+        return row if self.by(event) is None else self.merge(row, [event])
 
     def merge(self, row: list[V], later: list[V]) -> list[V]:
-        return sorted([*row, *later], key=self.by, reverse=True)[: self.most]
+        return sorted([*row, *later], key=self._order, reverse=True)[: self.most]
+
+    def _order(self, event: V) -> tuple[bool, Any]:
+        value = self.by(event)
+        return value != value, value  # noqa: PLR0124 - NaN
 
 
 @dataclass(frozen=True)
