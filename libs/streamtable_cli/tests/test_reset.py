@@ -373,6 +373,23 @@ def test_a_reset_does_not_repeat_loop_events_and_visits(cli: Cli, world: World) 
     assert {offsets(cli, group.name)[loop.name, number] for number in range(2)} == {0}
 
 
+def test_a_reset_does_not_repeat_replayed_dead_letters(cli: Cli, world: World) -> None:
+    """The inputs, read again, hold the records that were replayed."""
+    group = world.group(partitions=1)
+    once = sums(range(20))
+    with world.running(group):
+        send(world, range(20))
+        world.letter(group, b"k1", NUMBER.encode(1000), offset=1, partition=0)
+        cli("dead-letters", "replay", group.name, "--all").good()
+        replayed = {**once, "k1": once["k1"] + 1000}
+        until(lambda: rows(cli, group.table.name) == replayed, "all is counted")
+    cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
+    with world.running(group):
+        until(lambda: rows(cli, group.table.name) == once, "all is counted again")
+        until(lambda: cli("group", "lag", group.name, "--json").json["lag"] == 0, "all is read")
+        assert rows(cli, group.table.name) == once
+
+
 def test_a_reset_rebuilds_a_table_from_joined_tables(cli: Cli, world: World) -> None:
     """With "earliest", each row of a table with handled changes is a newly inserted row; plain joins are only loaded."""
     first = world.group()

@@ -88,8 +88,8 @@ def reset(
     Records that it sent to other topics stay there. A group that reads them, such as the next one of a flow, gets them
     a second time: reset such groups first, with --to latest --empty-table.
 
-    Its own loop and visits are set to their ends unless they are named; unfinished work there is dropped. A joined
-    table whose changes it handles is set like an input: with earliest, each row is handled as a newly inserted row.
+    Its own loop, visits and replayed dead letters are set to their ends unless they are named: the inputs hold what was
+    replayed, and unfinished work is dropped. A joined table whose changes it handles is set like an input: with earliest, each row is handled as a newly inserted row.
 
     A topic between two groups of a flow does not hold what the group behind it has handled. To process a flow again, reset
     the groups behind such topics first, with --to latest --empty-table, and then the group that reads the flow's streams.
@@ -106,7 +106,9 @@ def reset(
         read = {*committed, *recreated}  # the broker drops the offsets of deleted topics
         tables = _tables(cluster, group, committed)
         named = {*(targets or ()), *(topic or ())}
-        ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in read} - named
+        ended = {f"{group}-{name}" for name in ("loop", "visits", "retry")} & {
+            place.topic for place in read
+        } - named
         places = [
             place
             for place in places_to_reset(cluster, group, read, targets, topic or [])
@@ -126,6 +128,11 @@ def reset(
                 cluster, group, [m for m in moves if targets is None or m.after < marks[m.place].high], marks
             )
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
+        if empty_table and not committed:
+            note(
+                f"the offsets of group {group!r} have expired. Name all of its inputs, and before you start it delete the topics of its "
+                f"state tables, {group}-NAME: only the offsets name them, so they keep their rows"
+            )
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)
         if not yes and not agreed(as_json=as_json):
