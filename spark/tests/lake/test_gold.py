@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 from streamtable_spark.demo import CLICKS, FOLLOWS, LAKE, TWEETS
 from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.topics import Result
 from tweet_reach.example_data import FOLLOWED_BY, REACHES, TWEETED_BY
 
 PLACE = "partition int, offset long, timestamp timestamp, key string"
@@ -101,3 +103,22 @@ def test_only_rows_of_users_with_new_records_are_merged_and_a_repetition_changes
     delta.tables.upsert("gold/clicks_per_day", rows, LAKE.results["clicks_per_day"].keys)
     assert delta.clicks() == right
     assert delta.refresh() == []
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_records_without_a_key_are_one_row_that_later_ones_are_added_to(delta: Silver, *, adds: bool) -> None:
+    def counted(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("key").agg(fn.sum("clicks").alias("clicks"))
+
+    def make(silver: DataFrame) -> DataFrame:
+        return counted(silver.select("key", fn.lit(1).alias("clicks")))
+
+    def add(kept: DataFrame, new: DataFrame) -> DataFrame:
+        return counted(kept.select("key", "clicks").unionByName(make(new)))
+
+    results = {"by_key": Result((CLICKS,), make, keys=("key",), add=add if adds else None)}
+    for batch, keys in enumerate(([None, None, "ann"], [None])):
+        delta.append(CLICKS, batch, [(f"{batch}-{at}", key, "/", 0) for at, key in enumerate(keys)])
+        assert gold.refresh(delta.tables, results) == ["by_key"]
+    rows = delta.tables.read("gold/by_key").collect()
+    assert {row["key"]: row["clicks"] for row in rows} == {None: 3, "ann": 1}

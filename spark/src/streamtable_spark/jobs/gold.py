@@ -38,12 +38,17 @@ def _refresh(tables: DeltaTables | ParquetTables, name: str, result: Result, *, 
     if isinstance(tables, DeltaTables) and since >= 0 and result.keys:
         (of_topic,) = silver
         new = of_topic.where(fn.col("batch") > since)
-        touched = new.select("key").distinct()
+        # A record may have no key. `=` would not find its rows, and the upsert would: with a sum that lacks what it had before.
+        touched = new.select(fn.col("key").alias("touched")).distinct()
         if result.add is None:
-            rows = result.make(of_topic.join(touched, "key", "left_semi"))
+            rows = result.make(
+                of_topic.join(touched, of_topic["key"].eqNullSafe(touched["touched"]), "left_semi")
+            )
         else:
             kept = tables.read(name)
-            rows = result.add(kept.join(touched, kept[result.keys[0]] == touched["key"], "left_semi"), new)
+            rows = result.add(
+                kept.join(touched, kept[result.keys[0]].eqNullSafe(touched["touched"]), "left_semi"), new
+            )
         tables.upsert(name, rows.withColumn("batch", batch), result.keys)
     else:
         tables.overwrite(name, result.make(*silver).withColumn("batch", batch))
