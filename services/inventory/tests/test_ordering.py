@@ -1,7 +1,10 @@
 """Reorders are placed at the supplier, each once, however often it fails."""
 
+import asyncio
+import json
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
@@ -15,6 +18,8 @@ from inventory.supplier import Orders, server_of
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable import Stream
+from streamtable_calls import RetryAfter
+from streamtable_calls.ids import running
 from streamtable_testing import Tester
 
 LAMP = Reorder(
@@ -55,6 +60,33 @@ def test_an_order_that_is_given_up_leaves_its_error(tester: Tester) -> None:
     tester.emit(REORDERS, "lamp@berlin", LAMP)
     tester.calls(call).fail(KeyError("order"))  # type: ignore[arg-type] # as above
     assert "KeyError" in tester.table(group)["lamp@berlin"]["error"]
+
+
+class Later(BaseHTTPRequestHandler):
+    """Answers an order with 503, and its item as the header that says when to come back."""
+
+    def do_POST(self) -> None:
+        size = int(self.headers["Content-Length"])
+        item = json.loads(self.rfile.read(size))["item"]
+        self.send_response(503)
+        self.send_header("Retry-After", item.partition("@")[0])
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@pytest.mark.parametrize(
+    ("after", "error"), [("2", RetryAfter), ("Sun, 29 Nov 2026 12:00:00 GMT", httpx.HTTPStatusError)]
+)
+def test_a_supplier_that_says_when_to_come_back_is_asked_again(after: str, error: type[Exception]) -> None:
+    """Both errors are retried, the second one with the usual pauses."""
+    with HTTPServer(("127.0.0.1", 0), Later) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        running(["an id"])
+        with pytest.raises(error):
+            asyncio.run(at_supplier(f"http://127.0.0.1:{server.server_port}")({**LAMP, "product": after}))
+        server.shutdown()
+        thread.join()
 
 
 def test_an_order_that_failed_twice_is_placed_once(

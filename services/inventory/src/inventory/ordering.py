@@ -38,7 +38,8 @@ def at_supplier(url: str) -> Place:
         order = {"item": f"{reorder['product']}@{reorder['warehouse']}", "pieces": _PIECES_AT_LEAST}
         async with httpx.AsyncClient(base_url=url) as client:  # orders are rare
             response = await client.post("/orders", json=order, headers={"Idempotency-Key": call_id()})
-        if (after := response.headers.get("Retry-After")) and response.status_code in {429, 503}:
+        after = response.headers.get("Retry-After", "")
+        if response.status_code in {429, 503} and after.isdigit():  # else it is a date: the usual pause
             raise RetryAfter(float(after))
         return Placed(order=response.raise_for_status().json()["order"])
 
