@@ -19,7 +19,8 @@ RESPONSES: Final[Mapping[int | str, dict[str, Any]]] = {
 }
 """The responses when waiting for a write fails, for OpenAPI."""
 _GIVEN: Final = "the token of a write, as returned by an emitter: wait until the table shows that write"
-_LIMIT: Final = 1000
+_LIMIT: Final = 128
+"""Half of the requests that a service works on at a time, `RequestLimits.requests`: other queries and the probes go on."""
 
 
 class WaitableTable(Protocol):
