@@ -82,9 +82,14 @@ def test_a_supplier_that_says_when_to_come_back_is_asked_again(after: str, error
     with HTTPServer(("127.0.0.1", 0), Later) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        running(["an id"])
+        place = at_supplier(f"http://127.0.0.1:{server.server_port}")
+
+        async def ask() -> None:
+            running(["an id"])
+            await place({**LAMP, "product": after})
+
         with pytest.raises(error):
-            asyncio.run(at_supplier(f"http://127.0.0.1:{server.server_port}")({**LAMP, "product": after}))
+            asyncio.run(ask())
         server.shutdown()
         thread.join()
 

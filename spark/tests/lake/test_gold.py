@@ -117,7 +117,8 @@ def test_records_without_a_key_are_one_row_that_later_ones_are_added_to(delta: S
         return counted(kept.select("key", "clicks").unionByName(make(new)))
 
     results = {"by_key": Result((CLICKS,), make, keys=("key",), add=add if adds else None)}
-    for batch, keys in enumerate(([None, None, "ann"], [None])):
+    batches: list[list[str | None]] = [[None, None, "ann"], [None]]
+    for batch, keys in enumerate(batches):
         delta.append(CLICKS, batch, [(f"{batch}-{at}", key, "/", 0) for at, key in enumerate(keys)])
         assert gold.refresh(delta.tables, results) == ["by_key"]
     rows = delta.tables.read("gold/by_key").collect()

@@ -93,7 +93,7 @@ def test_a_cancelled_wait_does_not_count(
 
 
 def test_a_thousand_requests_wait_without_a_thread_each(table: MemoryTable[int]) -> None:
-    writes = ReadYourWrites({"clicks": table}, 30)
+    writes = ReadYourWrites({"clicks": table}, 30, limit=1000)
     threads = threading.active_count()
 
     async def work() -> None:

@@ -10,9 +10,9 @@ from streamtable import Json, Stream, String
 from streamtable.flow import Flow, Session, SessionKey, Sliding, WindowedKey
 from streamtable_testing import Tester
 
-LETTERS = Stream[str, dict[str, Any]]("letters", key=String(), value=Json())
-QUESTIONS = Stream[str, dict[str, Any]]("questions", key=String(), value=Json())
-OUT = Stream[str, Any]("out", key=String(), value=Json())
+LETTERS: Any = Stream("letters", key=String(), value=Json())
+QUESTIONS: Any = Stream("questions", key=String(), value=Json())
+OUT: Any = Stream("out", key=String(), value=Json())
 IN_PLACE = [True, False]
 TEN = timedelta(milliseconds=10)
 

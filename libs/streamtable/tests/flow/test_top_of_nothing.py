@@ -10,8 +10,9 @@ from streamtable import Group, Input, Json, Persist, Stream, String, TopK
 from streamtable.flow import Flow
 from streamtable_testing import Tester
 
-SCORES = Stream[str, dict[str, Any]]("scores", key=String(), value=Json())
+SCORES: Any = Stream("scores", key=String(), value=Json())
 TOP = TopK[dict[str, Any]](2, lambda event: event["score"])
+ROWS: Any = Json()
 ORDERS = list(permutations([None, 5, 7]))
 
 
@@ -21,7 +22,7 @@ def test_an_event_without_a_score_is_skipped_wherever_it_comes(
 ) -> None:
     flow = Flow("f")
     folded = flow.stream(SCORES).group_by_key().fold("top", TOP, value=Json())
-    group = Group("g", Input(SCORES, aggregate=TOP), Persist(Json()))
+    group = Group("g", Input(SCORES, aggregate=TOP), Persist(ROWS))
     tester.run(flow)
     tester.run(group)
     for score in scores:
@@ -40,7 +41,8 @@ def test_a_key_whose_events_have_no_score_gets_no_row(tester: Tester) -> None:
 
 @pytest.mark.parametrize("scores", list(permutations([nan, 5.0, inf])))
 def test_nan_is_the_greatest_in_whatever_order_events_come(scores: tuple[float, ...]) -> None:
-    top, row = TopK[float](2, lambda score: score), []
+    top = TopK[float](2, lambda score: score)
+    row: list[float] = []
     for score in scores:
         row = top.add(row, score)
     assert list(map(str, row)) == ["nan", "inf"]

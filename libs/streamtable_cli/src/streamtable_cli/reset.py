@@ -8,8 +8,8 @@ that their content is obsolete (`tables/recovery.py`).
 The steps are ordered so that a crash between them does no harm. After the deletion, the committed offsets name a table
 position that no longer exists, so a processor stops with `StateLost` until the reset is run again.
 
-The group's own loop and visits are set to their ends: pending records there belong to input from before the reset, and
-the inputs, read again, produce the loop events again. A joined table is set like an input, which matters only if its
+The group's own loop, visits and retry topic are set to their ends: pending records there belong to input from before the
+reset, and the inputs, read again, produce the loop events again, and still hold the dead letters that were replayed. A joined table is set like an input, which matters only if its
 changes are handled: other copies are loaded to the table's end regardless of offsets (`recovery.plan_join`).
 """
 
@@ -39,6 +39,8 @@ from streamtable_cli.session import CommandSession, session_of
 
 CHANGE_S = 30.0
 BROKERS_DEFAULT = -1
+_ENDED = "loop", "visits", "retry"
+"""The topics of a group whose records its inputs, when they are read again, produce again or still hold."""
 
 
 def reset(
@@ -106,9 +108,7 @@ def reset(
         read = {*committed, *recreated}  # the broker drops the offsets of deleted topics
         tables = _tables(cluster, group, committed)
         named = {*(targets or ()), *(topic or ())}
-        ended = {f"{group}-{name}" for name in ("loop", "visits", "retry")} & {
-            place.topic for place in read
-        } - named
+        ended = {f"{group}-{name}" for name in _ENDED} & {place.topic for place in read} - named
         places = [
             place
             for place in places_to_reset(cluster, group, read, targets, topic or [])
@@ -128,11 +128,6 @@ def reset(
                 cluster, group, [m for m in moves if targets is None or m.after < marks[m.place].high], marks
             )
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
-        if empty_table and not committed:
-            note(
-                f"the offsets of group {group!r} have expired. Name all of its inputs, and before you start it delete the topics of its "
-                f"state tables, {group}-NAME: only the offsets name them, so they keep their rows"
-            )
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)
         if not yes and not agreed(as_json=as_json):
@@ -208,6 +203,11 @@ def _refuse_half(
         raise Refused(
             f"group {group!r} keeps a table, {', '.join(tables)}: with other offsets its rows would count records twice or not at "
             "all. Give --empty-table to delete its rows too, so that it is rebuilt from there"
+        )
+    if not committed:
+        note(
+            f"the offsets of group {group!r} have expired. Name all of its inputs, and before you start it delete the topics of its "
+            f"state tables, {group}-NAME: only the offsets name them, so they keep their rows"
         )
     partitions = cluster.admin.topic_partitions()
     inputs = {place.topic for place in committed}
