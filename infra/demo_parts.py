@@ -41,19 +41,20 @@ class Service:
 
 
 OTHER_PORTS = range(18_100, 32_000, 2)
-"""Ports that are tried where the preferred one is taken. Below the range that the system takes for outgoing connections: one of
-those may hold a port that was free a moment ago."""
+"""Ports that are tried where the preferred one is taken."""
+OUTGOING_PORTS = 32_768
+"""From here on the system takes ports for outgoing connections: one of those may hold a port that was free a moment ago."""
 
 
 def free_port(preferred: int, count: int = 1, taken: Container[int] = ()) -> int:
     """Return the first of some consecutive free ports: from the preferred one on if they are free, else others.
 
     Args:
-        preferred: The port to try first; 0: none is preferred.
+        preferred: The port to try first; 0, or one of `OUTGOING_PORTS`: none is preferred.
         count: How many ports are needed, such as one for each worker of a processor.
         taken: Ports that others are going to use.
     """
-    ports: Sequence[int] = [preferred, *OTHER_PORTS] if preferred else OTHER_PORTS
+    ports: Sequence[int] = [preferred, *OTHER_PORTS] if 0 < preferred < OUTGOING_PORTS else OTHER_PORTS
     for port in ports:
         if all(each not in taken and _bindable(each) for each in range(port, port + count)):
             return port
