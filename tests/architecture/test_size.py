@@ -18,8 +18,8 @@ PACKAGE_LINES_MAX = {
     "libs/exactjson": 630,
     "libs/streamtable_codecs": 1_458,
     "libs/streamtable_supervisor": 538,  # aim 500
-    "libs/streamtable_cli": 3_760,  # aim 3,200
-    "libs/streamtable_query": 1_607,
+    "libs/streamtable_cli": 3_759,  # aim 3,200
+    "libs/streamtable_query": 1_605,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_317,  # aim 3,000
     "libs/servicekit": 5_981,  # aim 6,000

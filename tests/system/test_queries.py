@@ -106,7 +106,7 @@ def test_a_range_has_the_rows_of_all_processes_in_the_order_of_keys(bench: Bench
         here = dict(counts.range(partition=0))
         assert here.items() < EXPECTED.items()
         for none in (-1, PARTITIONS):
-            with pytest.raises(ValueError, match=f"{PARTITIONS} partitions, and none is {none}"):
+            with pytest.raises(ValueError, match=f"{PARTITIONS} partitions, from 0: no {none}"):
                 counts.range(partition=none)
 
 

@@ -10,7 +10,7 @@ from streamtable_query.protocol import VERSION
 from streamtable_query.sources import FoundRows, Page
 
 LARGE = b"x" * (5 << 20)
-"""More than gRPC receives unless it is told to."""
+"""More than gRPC receives by default."""
 
 
 class Echo:

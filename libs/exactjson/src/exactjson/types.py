@@ -36,7 +36,7 @@ class Checked(Generic[T]):
         schema: The JSON schema of the type, without the parts that are for people, and with additions for comparisons.
         document: The JSON schema of the type as its library makes it.
         compare: Says where a value differs from the one that was read again; None if no value of the type can.
-        omits: Whether fields that have their default are left out of what is written.
+        omits: Whether the encoder omits fields that have their default.
     """
 
     title: str

@@ -269,5 +269,7 @@ def test_the_keys_of_windows_are_written_with_their_own_size(window: Any, writte
     """Their ends are not in the bytes, so readers would get other windows."""
     flow = Flow("f")
     counts = flow.stream(NUMBERS).group_by_key().window(window).count("n")
-    with pytest.raises(GraphError, match=r"its readers would get other windows. Give the stream the key"):
+    with pytest.raises(GraphError, match=r"to.*readers would get other windows.*give the topic the key"):
         counts.final().to(Stream("out", written, Long()))
+    with pytest.raises(GraphError, match=r"repartition.*readers would get other windows"):
+        counts.final().repartition("r", key=written)

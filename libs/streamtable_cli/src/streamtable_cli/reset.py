@@ -9,7 +9,8 @@ The steps are ordered so that a crash between them does no harm. After the delet
 position that no longer exists, so a processor stops with `StateLost` until the reset is run again.
 
 The group's own loop, visits and retry topic are set to their ends: pending records there belong to input from before the
-reset, and the inputs, read again, produce the loop events again, and still hold the dead letters that were replayed. A joined table is set like an input, which matters only if its
+reset, and the inputs, read again, produce the loop events again, and still hold the dead letters that were replayed. A joined
+table is set like an input, which matters only if its
 changes are handled: other copies are loaded to the table's end regardless of offsets (`recovery.plan_join`).
 """
 
@@ -90,8 +91,9 @@ def reset(
     Records that it sent to other topics stay there. A group that reads them, such as the next one of a flow, gets them
     a second time: reset such groups first, with --to latest --empty-table.
 
-    Its own loop, visits and replayed dead letters are set to their ends unless they are named: the inputs hold what was
-    replayed, and unfinished work is dropped. A joined table whose changes it handles is set like an input: with earliest, each row is handled as a newly inserted row.
+    Its own loop, visits and replayed dead letters are set to their ends unless they are named: the inputs hold the
+    replayed records, and unfinished work is dropped. A joined table whose changes it handles is set like an input: with
+    earliest, each row is handled as a newly inserted row.
 
     A topic between two groups of a flow does not hold what the group behind it has handled. To process a flow again, reset
     the groups behind such topics first, with --to latest --empty-table, and then the group that reads the flow's streams.

@@ -215,9 +215,7 @@ class TableQueries(Closing, Generic[K, V]):
         self._here.check()
         topic = self.topic.known()
         if partition is not None and partition not in range(topic.partitions):
-            raise ValueError(
-                f"{self.table.name!r} has {topic.partitions} partitions, and none is {partition}"
-            )
+            raise ValueError(f"{self.table.name!r} has {topic.partitions} partitions, from 0: no {partition}")
         parts: dict[int, RangePart] = {}
 
         def rows() -> Iterator[tuple[K, V]]:
@@ -368,7 +366,6 @@ class TableQueries(Closing, Generic[K, V]):
     ) -> tuple[Any, Kind, float, str]:
         """Return the response of another process that holds everything below `least`, with its source, its age and the address."""
         asked |= {"table": self.table.name, "partition": partition, "stale_ok": ask.stale_ok}
-
         confirmed_since = self._clock.monotonic() - max(ask.max_age, ask.stale_ok or 0.0)
 
         def read(owner: PartitionOwner, seconds: float, topic_id: str) -> Any:
@@ -399,7 +396,7 @@ class TableQueries(Closing, Generic[K, V]):
         if self._near is not None:
             with suppress(PartitionNotAssigned, NotReady):
                 if self._copies:
-                    self._check_copies(ask)
+                    self._check_copies(self._near, ask)
                 found = self._near.get(
                     self.table.name, partition, keys, ask.stale_ok if self._copies else None
                 )
@@ -407,9 +404,9 @@ class TableQueries(Closing, Generic[K, V]):
                     return found
         return None
 
-    def _check_copies(self, ask: Asking) -> None:
+    def _check_copies(self, near: RowSource, ask: Asking) -> None:
         """Raise `NotReady` if the copies of this process are still of an earlier topic, or of the next one already."""
-        if self._copies and self._near is not None and self._near.topic_id(self.table.name) != ask.topic_id:
+        if near.topic_id(self.table.name) != ask.topic_id:
             raise NotReady(f"the topic {self.table.name!r} was created again")
 
     def _row(self, partition: int, key: bytes, row: bytes) -> tuple[K, V]:
@@ -447,7 +444,7 @@ class TableQueries(Closing, Generic[K, V]):
         least = self.topic.held(partition)
         if self._near is not None and self._copies:
             with suppress(PartitionNotAssigned, NotReady):
-                self._check_copies(ask)
+                self._check_copies(self._near, ask)
                 near = self._near.page(self.table.name, partition, start, end, ask.stale_ok)
                 self._check_offset(near.offset, least)
                 return near, ""

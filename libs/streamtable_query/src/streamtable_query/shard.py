@@ -207,7 +207,7 @@ class Shard(Closing):
                         self._topic = None
                         return
         finally:
-            self._standby = self._share = None  # before the replicas are closed: nobody reads them
+            self._standby = self._share = None  # before the replicas are closed: no thread reads them
             consumer.close()
             standby.close()
             reader.close()

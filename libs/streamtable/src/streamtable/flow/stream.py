@@ -194,6 +194,7 @@ class KeyedStream(StreamJoins[K, V]):
         Raises:
             GraphError: No codec is known for keys or values: give it.
         """
+        check_windows(f"repartition({name!r})", self._key, key)
         return self._through(name, "repartition", self._node, key or self._key, value or self._value, beside)
 
     def key_by(

@@ -251,6 +251,7 @@ class _Changing:
 
 def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
     """Return copies of the rows, as a fold may change rows in place."""
+    # Not by `copied`: most rows cannot be changed, and need no call.
     encode, decode = state.value.encode, state.value.decode
     return [row if isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
 

@@ -199,13 +199,12 @@ def check_matching(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
         )
 
 
-def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any]) -> None:
+_KEYS = StartKey, SessionKey
+
+
+def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | None) -> None:
     """Raise `GraphError` if the keys of windows would be read as the keys of other ones: their ends are not in the bytes."""
     if isinstance(made, _KEYS) and isinstance(written, _KEYS) and replace(made, key=written.key) != written:
         raise GraphError(
-            f"{operator} writes keys by {made!r}, and the stream has {written!r}: its readers would get other windows. Give the "
-            f"stream the key {made!r}"
+            f"{operator}: readers would get other windows, by {written!r} from keys by {made!r}: give the topic the key {made!r}"
         )
-
-
-_KEYS = StartKey, SessionKey
