@@ -109,6 +109,11 @@ def test_an_error_of_a_union_says_what_each_branch_needs() -> None:
         Unfit, match=r"a float that fits no branch of string, int \(string: must be a str, not float; int: "
     ):
         encode(make_writer(Schema.load(["string", "int"])), 1.5)
+    with pytest.raises(
+        Unfit,
+        match=r"\(string: must be a str, not bytes; record acme.UserCreated: must be a dict, not bytes\)",
+    ):
+        encode(make_writer(Schema.load([CREATED, "string"])), b"x")
 
 
 BRANCHES = st.lists(

@@ -102,6 +102,7 @@ def test_numbers_outside_of_the_range_are_malformed(codec: Any, data: Any) -> No
         (codec("int", "date"), datetime(2020, 1, 1, tzinfo=UTC)),
         (codec("int", "date"), 5),
         (codec("int", "time-millis"), time(1, tzinfo=UTC)),
+        (codec("long", "time-micros"), datetime(2020, 1, 1)),  # noqa: DTZ001 - the mistake under test
         (codec("long", "timestamp-millis"), datetime(2020, 1, 1)),  # noqa: DTZ001 - the mistake under test
         (codec("long", "local-timestamp-millis"), datetime(2020, 1, 1, tzinfo=UTC)),
         (UUIDS, "00000000-0000-0000-0000-000000000000"),
@@ -117,6 +118,17 @@ def test_numbers_outside_of_the_range_are_malformed(codec: Any, data: Any) -> No
 def test_values_that_do_not_fit_are_refused(codec: Any, value: Any) -> None:
     with pytest.raises(Unfit):
         codec.encode(value)
+
+
+def test_a_datetime_in_a_union_with_a_time_of_day_keeps_its_date() -> None:
+    either = Codec(
+        [
+            {"type": "int", "logicalType": "time-millis"},
+            {"type": "long", "logicalType": "local-timestamp-micros"},
+        ]
+    )
+    for value in (datetime(2024, 6, 1, 12), time(12)):  # noqa: DTZ001 - local
+        assert either.decode(either.encode(value)) == value
 
 
 def test_a_time_is_cut_to_the_unit_and_kept_to_the_instant() -> None:

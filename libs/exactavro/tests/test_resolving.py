@@ -1,5 +1,7 @@
 """Resolution: a value of the writer's schema is read as the reader's schema, or the schemas are rejected."""
 
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -23,6 +25,14 @@ def mapping(values: Any) -> Any:
 def record(*fields: Any, name: str = "R", **more: Any) -> Any:
     fields_of = [dict(zip(("name", "type", "default"), field, strict=False)) for field in fields]
     return {"type": "record", "name": name, "fields": fields_of, **more}
+
+
+def decimal(precision: int, scale: int) -> Any:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def at(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
 def reader_of(writer: Any, reader: Any) -> Reader:
@@ -55,6 +65,13 @@ def test_defaults_do_not_make_a_small_message_fill_the_memory() -> None:
         ("bytes", "string", b"ab", "ab"),
         ("int", ["null", "long"], 5, 5),
         ("int", ["double", "int"], 5, 5),
+        ("long", ["double", {"type": "long", "logicalType": "timestamp-micros"}], 2**51 + 1, at(2**51 + 1)),
+        (
+            record(),
+            record(("a", "int", -(2**31)), ("b", "long", -(2**63))),
+            {},
+            {"a": -(2**31), "b": -(2**63)},
+        ),
         (["null", "int"], ["string", "long", "null"], 5, 5),
         (["null", "int"], "int", 5, 5),
         (array("int"), array(["null", "double"]), [1], [1.0]),
@@ -180,6 +197,11 @@ LESS = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
         (mapping(["null", "int"]), mapping("int"), "null cannot be read as int"),
         (record(("a", ENUM)), ["null", record(("a", LESS))], r"R\.a: enum E: 'C'"),
         (ENUM, [LESS, "string"], "enum E: 'C'"),
+        (decimal(6, 2), decimal(4, 2), "not every decimal can be read as decimal"),
+        ("bytes", decimal(4, 2), "not every bytes can be read as decimal"),
+        ("string", {"type": "string", "logicalType": "uuid"}, "not every string can be read as uuid"),
+        ("int", {"type": "int", "logicalType": "time-millis"}, "not every int can be read as time-millis"),
+        ("bytes", "string", "not every bytes can be read as string"),
     ],
 )
 def test_what_can_be_read_in_part_is_refused_where_the_whole_is_to_be_read(
@@ -191,10 +213,11 @@ def test_what_can_be_read_in_part_is_refused_where_the_whole_is_to_be_read(
 
 
 def test_an_enum_with_a_default_and_a_union_with_all_branches_are_read_whole() -> None:
+    money, more = decimal(4, 2), decimal(6, 2)
     writer, reader = (
-        record(("a", ENUM), ("b", ["null", "int"])),
-        record(("a", {**LESS, "default": "A"}), ("b", ["long", "null"])),
+        record(("a", ENUM), ("b", ["null", "int"]), ("c", money)),
+        record(("a", {**LESS, "default": "A"}), ("b", ["long", "null"]), ("c", more)),
     )
     read = make_reader(Schema.load(writer), Schema.load(reader), whole=True)
-    data = encode(make_writer(Schema.load(writer)), {"a": "C", "b": 1})
-    assert decode(read, data) == {"a": "A", "b": 1}
+    data = encode(make_writer(Schema.load(writer)), {"a": "C", "b": 1, "c": Decimal("1.25")})
+    assert decode(read, data) == {"a": "A", "b": 1, "c": Decimal("1.25")}

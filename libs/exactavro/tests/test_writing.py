@@ -1,9 +1,12 @@
 """A value that fits exactly is written in the shortest form; any other is rejected with its place."""
 
 import math
-from struct import unpack
+from decimal import Decimal
+from fractions import Fraction
+from struct import pack, unpack
 from typing import Any
 
+import numpy as np
 import pytest
 
 import exactavro
@@ -112,6 +115,29 @@ def test_a_union_takes_the_branch_that_keeps_the_value_whole(union: Any, value: 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 5])
 def test_doubles_take_every_number(value: float) -> None:
     assert len(encode("double", value)) == 8
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("double", 2**53 + 1),
+        ("double", -(2**53) - 1),
+        ("double", Decimal("0.1")),
+        ("double", Fraction(1, 3)),
+        ("double", np.int64(2**53 + 1)),
+        ("float", 2**24 + 1),
+        ({"type": "array", "items": "double"}, [0.5, 2**60 + 1]),
+    ],
+)
+def test_a_number_that_is_no_float_is_refused_where_it_would_be_rounded(schema: Any, value: Any) -> None:
+    with pytest.raises(Unfit, match="would be rounded"):
+        encode(schema, value)
+
+
+@pytest.mark.parametrize("value", [2**53, Decimal("0.5"), Decimal("nan"), np.float32(0.1), np.float64(0.1)])
+def test_a_number_of_another_type_is_written_where_a_double_holds_it(value: Any) -> None:
+    assert encode("double", value) == pack("<d", value)
+    assert encode("float", np.float64(0.1)) == pack("<f", 0.1)
 
 
 def test_an_int_subclass_is_a_number_and_a_str_subclass_is_text() -> None:

@@ -49,7 +49,7 @@ def _carrier(node: Node, default: Any) -> Any:
         if isinstance(node, dict) and len(value) != node.get("size", len(value)):
             raise ValueError(f"must be {node['size']} bytes")
         return value
-    if name in {"int", "long"} and default.bit_length() >= _BITS[name]:
+    if name in {"int", "long"} and (default if default >= 0 else ~default).bit_length() >= _BITS[name]:
         raise ValueError(f"more than {_BITS[name]} bits")
     if isinstance(node, dict) and name == "enum" and default not in node["symbols"]:
         raise ValueError("not one of its symbols")

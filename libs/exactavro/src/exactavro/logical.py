@@ -47,7 +47,9 @@ def _time_of_day(unit_micros: int) -> Conversion:
             raise ValueError("not a time of day")
         return (_LOCAL_EPOCH + number * unit_micros * _MICROSECOND).time()
 
-    def dump(value: time) -> int:
+    def dump(value: Any) -> int:
+        if not isinstance(value, time):  # a datetime has these fields too
+            raise TypeError("must be a time")
         if value.tzinfo is not None:
             raise ValueError("a time of day has no time zone")
         seconds = (value.hour * 60 + value.minute) * 60 + value.second

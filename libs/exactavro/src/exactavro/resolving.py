@@ -76,7 +76,24 @@ def _reader(writer: Node, reader: Node, *, whole: bool) -> Reader:
         and _logical_facts(writer) != _logical_facts(reader)
     ):
         raise Unusable(f"{logical(writer)} cannot be read as {logical(reader)}")
+    if whole and _reads_part(writer, reader):
+        raise Unusable(
+            f"not every {logical(writer) or title(writer)} can be read as {logical(reader) or title(reader)}"
+        )
     return read if reader_type is None else converting(read, reader_type.load)
+
+
+def _reads_part(writer: Node, reader: Node) -> bool:
+    """Return whether values of a reader's primitive or logical type are fewer than those of the writer's type."""
+    wanted = logical(reader) if conversion(reader) is not None else None
+    if wanted == "decimal" and isinstance(reader, dict):
+        written = (
+            writer.get("precision") if isinstance(writer, dict) and logical(writer) == "decimal" else None
+        )
+        return written is None or written > reader["precision"]
+    if wanted in {"uuid", "time-millis", "time-micros"}:
+        return logical(writer) != wanted
+    return (kind(writer), kind(reader)) == ("bytes", "string")
 
 
 def _logical_facts(node: Node) -> Any:
@@ -188,7 +205,9 @@ def _first_match(writer: Node, branches: list[Node], *, whole: bool) -> Reader:
 
 def _distance(writer: Node, branch: Node) -> int:
     """Return how far a branch of the reader is from the writer's type: the full name comes first, then an alias, then the kind."""
-    if kind(branch) != kind(writer) or logical(branch) != logical(writer):
+    if kind(branch) != kind(writer):
+        return 5
+    if logical(branch) != logical(writer):
         return 4
     if not has_name(writer):
         return 0

@@ -34,9 +34,6 @@ _LAST: list[bytes] = []
 """The varints of one and two bytes."""
 _MORE: list[bytes] = []
 """The two bytes of each 14-bit group that is not the last."""
-_FLOAT = Struct("<f").pack
-_DOUBLE = Struct("<d").pack
-_UNPACK = {"float": Struct("<f").unpack, "double": Struct("<d").unpack}
 _EMPTY_BLOCK = b"\x00"
 
 
@@ -118,18 +115,24 @@ def _write_null(value: Any) -> bytes:
     return b""
 
 
-def _write_float(value: float) -> bytes:
-    return _FLOAT(_number(value))
+def _float_writer(form: Struct) -> Writer:
+    """Return a writer of floats. Numbers of other types are refused where they would be rounded."""
+    pack, unpack = form.pack, form.unpack
 
+    def write_float(value: Any) -> bytes:
+        if isinstance(value, float):
+            return pack(value)
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            raise Unfit(f"must be a number, not {type(value).__name__}")
+        data = pack(value)
+        exact = (
+            index(value) if hasattr(value, "__index__") else value
+        )  # numpy rounds whole numbers to compare them
+        if exact == exact and unpack(data)[0] != exact:  # noqa: PLR0124 - NaN
+            raise Unfit(f"{value!r} would be rounded")
+        return data
 
-def _write_double(value: float) -> bytes:
-    return _DOUBLE(_number(value))
-
-
-def _number(value: float) -> float:
-    if type(value) is not float and (isinstance(value, bool) or not hasattr(value, "__float__")):
-        raise Unfit(f"must be a number, not {type(value).__name__}")
-    return value
+    return write_float
 
 
 _WRITERS: dict[str, Writer] = {
@@ -137,8 +140,8 @@ _WRITERS: dict[str, Writer] = {
     "boolean": _write_boolean,
     "int": _write_int,
     "long": write_long,
-    "float": _write_float,
-    "double": _write_double,
+    "float": _float_writer(Struct("<f")),
+    "double": _float_writer(Struct("<d")),
     "bytes": _write_bytes,
     "string": _write_string,
 }
@@ -321,10 +324,9 @@ def _union_writer(branches: list[Node]) -> Writer:
     if len(writers) == 1:
         _, only, write_only = writers[0]
         return lambda value: nothing if value is None and nothing is not None else only + write_only(value)
-    # Float branches accept ints too, and may round, so branches of the exact type are tried first, and then those that do not.
-    writers = [(node, prefix, _unrounded(kind(node), write)) for node, prefix, write in writers]
+    # Float branches accept ints too, so branches of the exact type are tried first.
     order = sorted(writers, key=lambda each: {"double": 1, "float": 2}.get(kind(each[0]), 0))
-    unnamed = [(prefix, write) for node, prefix, write in order if not has_name(node)]
+    unnamed = [(node, prefix, write) for node, prefix, write in order if not has_name(node)]
     named = [(node, prefix, write) for node, prefix, write in order if has_name(node)]
     by_name = _by_name(named)
 
@@ -334,45 +336,27 @@ def _union_writer(branches: list[Node]) -> Writer:
         chosen = by_name.get(avro_branch_of(value) or "")
         if chosen is not None:
             return chosen[0] + chosen[1](value)
-        errors = []
-        for prefix, write in unnamed:
+        errors: list[str] = []
+        for node, prefix, write in unnamed:
             try:
                 return prefix + write(value)
             except WRITE_ERRORS as error:
-                errors.append(error)
+                errors.append(f"{title(node)}: {unfit(error)}")
         found: list[tuple[Node, bytes]] = []
         for node, prefix, write in named:
             try:
                 found.append((node, prefix + write(value)))
             except WRITE_ERRORS as error:
-                errors.append(error)
+                errors.append(f"{title(node)}: {unfit(error)}")
         if len(found) > 1:
             found = _closest(value, found)
         if found:
             return found[0][1]
-        reasons = "; ".join(
-            f"{title(node)}: {unfit(error)}" for (node, _, _), error in zip(order, errors, strict=False)
-        )
         raise Unfit(
-            f"a {type(value).__name__} that fits no branch of {', '.join(map(title, branches))} ({reasons})"
+            f"a {type(value).__name__} that fits no branch of {', '.join(map(title, branches))} ({'; '.join(errors)})"
         )
 
     return write_union
-
-
-def _unrounded(name: str, write: Writer) -> Writer:
-    """Return a writer of a union's branch: as a float, a whole number is refused where it would be rounded."""
-    unpack = _UNPACK.get(name)
-    if unpack is None:
-        return write
-
-    def write_unrounded(value: Any) -> bytes:
-        data = write(value)
-        if type(value) is not float and hasattr(value, "__index__") and unpack(data)[0] != index(value):
-            raise Unfit("a whole number that would be rounded")
-        return data
-
-    return write_unrounded
 
 
 def _by_name(named: list[tuple[Node, bytes, Writer]]) -> dict[str, tuple[bytes, Writer]]:
