@@ -5,17 +5,33 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable import Count, Group, Input, Json, Long, Mean, OnError, Persist, Stream, String, Table, TopK
+from streamtable import (
+    Collect,
+    Count,
+    Group,
+    Input,
+    Json,
+    Long,
+    Mean,
+    OnError,
+    Persist,
+    Stream,
+    String,
+    Table,
+    TopK,
+    Typed,
+)
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, GroupedStream, GroupedTable, KeyedTable
 from streamtable_testing.tester import Tester
 
 if TYPE_CHECKING:
-    from streamtable.base.ports import JsonValue
+    from streamtable.base.ports import Codec, JsonValue
 
 NUMBERS = Stream("numbers", String(), Long())
 OUT = Stream("out", String(), Long())
@@ -296,6 +312,48 @@ def test_a_change_that_does_not_change_the_least_value_makes_no_change(tester: T
     assert [(r.key, r.value) for r in tester.records(OUT)] == [
         ("odd", 5), ("odd", 7), ("even", 2), ("odd", 9), ("odd", None)
     ]  # fmt: skip
+
+
+class Score(msgspec.Struct, frozen=True):
+    points: int
+
+
+class TeamScore(msgspec.Struct, frozen=True):
+    points: int
+    team: str = "none"
+
+
+@pytest.mark.parametrize("after", [{"a": 1}, {"a": 9}, {"a": 0}])
+def test_rows_of_a_top_are_taken_away_again_after_an_accepted_change_of_their_schema(
+    tester: Tester, after: dict[str, int]
+) -> None:
+    scores = Stream[str, Any]("scores", String(), Json())
+
+    def top_of(row: type[Any], rows: "Codec[Any]") -> tuple[Flow, KeyedTable[str, Any]]:
+        flow = Flow("f")
+        points = flow.stream(scores).map_values(lambda n: row(n) if n else None)
+        latest = points.to_table("latest", value=Typed(row))
+        top = TopK[Any](2, lambda score: score.points)
+        return flow, latest.group_by("all", lambda _: "all", key=String()).fold("top", top, value=rows)
+
+    first, _ = top_of(Score, Typed(list[Score]))
+    tester.run(first)
+    tester.emit_many(scores, [("a", 5), ("b", 5), ("c", 3)])
+    for group in first.groups:
+        tester.stop(group)
+    second, table = top_of(TeamScore, Typed(list[TeamScore]))
+    for group in second.groups:
+        tester.start(group)
+    tester.emit_many(scores, list(after.items()))
+    points = sorted([after["a"], 5, 3], reverse=True)
+    assert tester.table(table.table) == {"all": [TeamScore(n) for n in points[:2]]}
+
+
+@pytest.mark.parametrize(("gone", "left"), [(1, [True, 1.0]), (True, [1, 1.0]), (1.0, [1, True])])
+def test_collected_rows_that_are_equal_in_python_are_distinguished(gone: Any, left: list[Any]) -> None:
+    assert list(map(repr, Collect[Any, Any](lambda event: event).subtract([1, True, 1.0], gone))) == list(
+        map(repr, left)
+    )
 
 
 def test_a_value_that_has_no_order_is_refused_with_its_type(tester: Tester) -> None:

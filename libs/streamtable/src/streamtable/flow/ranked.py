@@ -116,14 +116,14 @@ class KeepRanked(Keeping):
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the changes. Returns one change for each key whose row has changed, in the order of their last records."""
-        keys = records.encoded_keys
+        keys, encode = records.encoded_keys, self.state.value.encode
         ranks, table = scope.table(self.ranks).raw, scope.table(self.state).raw
         self._count(ranks, keys, records.values)
         last_of = dict(zip(keys, range(len(keys)), strict=True))
         changed: list[tuple[int, Any, Any]] = []
         for (key, index), old in zip(last_of.items(), table.get_many(last_of), strict=True):
             new = self._row(ranks, key)
-            if new == old:
+            if new is old or (new == old and encode(new) == encode(old)):  # 1 and True are equal
                 continue
             changed.append((index, new, old))
             table.put(key, new)
@@ -149,14 +149,24 @@ class KeepRanked(Keeping):
         for (place, change), found in zip(more.items(), ranks.get_many(more), strict=True):
             count = change + (0 if found is None else found.number)
             if count < 0:
-                raise ValueError(
-                    f"a row of {self.state.name!r} is taken away from its group, but was never added to it: "
-                    f"{row_of[place][:100]!r}"
-                )
-            if count == 0:
+                self._take_older(ranks, place, row_of[place], -count)
+            if count <= 0:
                 ranks.put(place, None)
             elif change:
                 ranks.put(place, Same(count, row_of[place]))
+
+    def _take_older(self, ranks: StateRows[Same], place: bytes, row: bytes, number: int) -> None:
+        """Take away rows that were encoded with an earlier schema, so that their digests are others."""
+        first, codec = place[:-_DIGEST_BYTES], self.state.value
+        for other, same in list(ranks.scan(first, after_prefix(first))):
+            if number and other != place and codec.encode(codec.decode(same.row)) == row:
+                taken = min(number, same.number)
+                ranks.put(other, Same(same.number - taken, same.row) if taken < same.number else None)
+                number -= taken
+        if number:
+            raise ValueError(
+                f"a row of {self.state.name!r} is taken away from its group, but was never added to it: {row[:100]!r}"
+            )
 
     def _row(self, ranks: StateRows[Same], key: bytes) -> Any:
         """Return the aggregate of the first rows of a group; None if it has none."""

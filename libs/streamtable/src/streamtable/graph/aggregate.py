@@ -327,10 +327,11 @@ class Collect(Aggregate[E_contra, list[V]]):
 
     def subtract(self, row: list[V], event: E_contra) -> list[V]:
         gone = self.of(event)
-        try:
-            row.remove(gone)
-        except ValueError:  # NaN equals nothing, not even itself
-            row.pop([repr(each) for each in row].index(repr(gone)))
+        text, at = repr(gone), row.index(gone) if gone in row else None
+        if at is None or repr(row[at]) != text:  # NaN equals nothing, not even itself, and 1 equals True
+            texts = [repr(each) for each in row]
+            at = texts.index(text) if at is None or text in texts else at
+        row.pop(at)
         return row
 
 
