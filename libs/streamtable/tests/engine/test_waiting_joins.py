@@ -1,6 +1,7 @@
 """`Join(wait=)`: which records wait for a joined table, and that each wait has an end. A member over doubles of the log."""
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPart
 from streamtable.codec.plain import Long, String
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.waiting.holding import Holding
 from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.graph.group import Changes, Group, Input, Join
 from streamtable.handlers.context import Context
@@ -223,3 +225,28 @@ def test_what_was_polled_beyond_a_held_record_is_read_again(rig: MakeRig) -> Non
     (task,) = found.member.assignment.tasks.values()
     assert task.next_offsets["events"] == 0
     assert found.consumer.seeks == [(EVENTS, 0)]
+
+
+@pytest.mark.parametrize("first", ["join", "timers"])
+def test_a_partition_that_waits_for_a_join_and_for_timers_is_read_again_when_both_have_come(
+    consumer: Any, clock: Any, record: Any, first: str
+) -> None:
+    """If it is resumed for one, its records are polled and dropped as those that still wait for the other."""
+    coming = {"join", "timers"}
+    joined = SimpleNamespace(
+        first_held=lambda *_: 1, joined_until_ms=lambda: -1 if "join" in coming else int(clock.now() * 1000)
+    )
+    timers = type("Due", (), {"holds_records": property(lambda _: "timers" in coming)})()
+    task: Any = SimpleNamespace(partition=0, join_wait=joined, due=timers)
+    holding = Holding(consumer, clock)
+    before = holding.hold_back(
+        task, RecordBatch("events", 0, [record(b"k", b"v", at, None) for at in (0, 1)])
+    )
+    assert len(holding.hold_back_for_timers(task, before)) == 0
+    assert consumer.seeks == [(EVENTS, 1), (EVENTS, 0)]
+    coming.remove(first)
+    holding.resume({0: task})
+    assert EVENTS in consumer.paused
+    coming.clear()
+    holding.resume({0: task})
+    assert EVENTS not in consumer.paused

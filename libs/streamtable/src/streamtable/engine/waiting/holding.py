@@ -50,12 +50,12 @@ class Holding:
 
     def resume(self, tasks: Mapping[int, BaseTask]) -> None:
         """Resume partitions that have waited long enough, and forget those that are no longer assigned."""
+        ended: list[TopicPartition] = []
         for place in list(self._for_timers):
             task = tasks.get(place.partition)
             if task is None or task.due is None or not task.due.holds_records:
                 self._for_timers.discard(place)
-                if task is not None:
-                    self._consumer.resume([place])
+                ended += [] if task is None else [place]
         for place, (until_ms, waited_to) in list(self._held.items()):
             task = tasks.get(place.partition)
             if task is None:
@@ -63,7 +63,10 @@ class Holding:
             elif task.join_wait is None or task.join_wait.joined_until_ms() >= until_ms:
                 del self._held[place]
                 self._waited_to[place] = waited_to
-                self._consumer.resume([place])
+                ended.append(place)
+        # Records of a partition that still waits for the other reason would be dropped, as polled before it was paused.
+        if ready := [place for place in ended if place not in self._held and place not in self._for_timers]:
+            self._consumer.resume(ready)
 
     def gone_back(self, place: TopicPartition) -> None:
         """Forget a partition that is read from its committed offset again: its records wait again when they come."""
