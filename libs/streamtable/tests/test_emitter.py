@@ -14,7 +14,16 @@ from streamtable.base.topics import Stream
 from streamtable.base.types import Ack, Headers, TopicPartition
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.emitter import Emitter
-from streamtable.errors import Fenced, QueueFull, RetryLater, SerializationError, StreamtableError
+from streamtable.errors import (
+    AuthorizationError,
+    Fenced,
+    GraphError,
+    QueueFull,
+    RetryLater,
+    SerializationError,
+    StreamtableError,
+)
+from streamtable.flow import WindowedKey
 from streamtable.kafka import Kafka
 
 
@@ -274,6 +283,22 @@ def test_a_failure_whose_future_was_not_read_comes_once_from_flush_with_its_kind
         emitter.flush(1)
 
 
+def test_a_right_that_the_user_lacks_is_raised_as_such_when_the_emitter_closes(
+    log: HeldLog, emitter: Emitter[str, int]
+) -> None:
+    emitter.emit("alice", 1)
+    log.held.answer(
+        AuthorizationError(
+            user="ann", operation="WRITE", resource="topic", name="user-clicks", reason="denied"
+        )
+    )
+    with pytest.raises(
+        AuthorizationError, match="1 records failed: user 'ann' lacks the right WRITE"
+    ) as failed:
+        emitter.close()
+    assert (failed.value.operation, failed.value.topic) == ("WRITE", "user-clicks")
+
+
 def test_leaving_the_block_closes_and_tells_of_failures_unless_another_error_is_on_its_way(
     log: HeldLog,
 ) -> None:
@@ -298,6 +323,14 @@ def test_a_closed_emitter_takes_no_more_records_and_closes_once(
     assert log.held.closed_with == [3]
     with pytest.raises(RetryLater, match="closed"):
         emitter.emit("alice", 1)
+
+
+def test_a_stream_of_windowed_keys_is_refused_as_the_hash_of_the_whole_key_is_another_partition(
+    log: HeldLog,
+) -> None:
+    windowed = Stream("counts", key=WindowedKey(String(), 60_000), value=Long())
+    with pytest.raises(GraphError, match=r"counts.*by a flow"):
+        Emitter(windowed, as_log(log))
 
 
 def test_a_record_on_its_way_cannot_be_cancelled(log: HeldLog, emitter: Emitter[str, int]) -> None:

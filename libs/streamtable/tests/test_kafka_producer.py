@@ -150,6 +150,34 @@ def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:
     assert len(answers) == 100
 
 
+def test_a_record_that_waits_for_room_while_the_producer_closes_is_answered_too(
+    frozen_broker: Broker,
+) -> None:
+    broker = frozen_broker
+    topic = Topics(broker.bootstrap_servers).create("events", partitions=1)
+    producer = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "1"}).producer()
+    answers: list[Any] = []
+    producer.produce(topic, b"k", b"v", answers.append)
+    assert producer.flush(WITHIN_S) == 0
+    broker.pause()
+    producer.produce(topic, b"k", b"v", answers.append)
+
+    def wait_for_room() -> None:
+        try:
+            producer.produce(topic, b"k", b"v", answers.append)
+        except QueueFull as error:
+            answers.append(error)
+
+    waiting = [threading.Thread(target=wait_for_room) for _ in range(8)]
+    for each in waiting:
+        each.start()
+    producer.close(0.5)
+    for each in waiting:
+        each.join(WITHIN_S)
+    broker.resume()
+    assert len(answers) == 10
+
+
 def test_a_record_fails_after_the_delivery_timeout_and_is_not_sent_later(frozen_broker: Broker) -> None:
     broker = frozen_broker
     topic = Topics(broker.bootstrap_servers).create("events", partitions=1)

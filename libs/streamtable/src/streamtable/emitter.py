@@ -9,11 +9,11 @@ from typing import Generic, Self, TypeVar
 import structlog
 
 from streamtable.base.own_process import OwnProcess
-from streamtable.base.ports import Log
+from streamtable.base.ports import Log, WindowedKeys
 from streamtable.base.topics import Stream
 from streamtable.base.tracing import UNTRACED, carrying, tracer_of
 from streamtable.base.types import Ack, Headers
-from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
+from streamtable.errors import GraphError, QueueFull, RetryLater, SerializationError, StreamtableError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,11 +42,16 @@ class Emitter(Generic[K, V]):
 
     Raises:
         ConfigurationError: The `delivery_timeout` is out of bounds.
+        GraphError: The stream has windowed keys.
     """
 
     def __init__(
         self, stream: Stream[K, V], log: Log, *, close_timeout: float = 30.0, delivery_timeout: float = 120.0
     ) -> None:
+        if isinstance(stream.key, WindowedKeys):
+            raise GraphError(
+                f"stream {stream.name!r} has windowed keys, whose partition is that of the key without its window: write it by a flow"
+            )
         self.stream = stream
         self._producer = log.producer(stream.partitioner, delivery_timeout)
         self._tracer = tracer_of(log)
@@ -190,9 +195,13 @@ class _Failures:
     def raise_first(self, topic: str) -> None:
         with self._lock:
             count, first = self._count, self._first
-        if count:
-            kind, why = (type(first), first.message) if first else (RetryLater, "their futures say why")
-            raise kind(f"{count} records failed: {why}", topic=topic) from first
+        if not count:
+            return
+        if first is None:
+            raise RetryLater(f"{count} records failed: their futures say why", topic=topic)
+        failed = first.__class__.__new__(first.__class__)  # some have other arguments
+        failed.__dict__.update(vars(first), message=f"{count} records failed: {first.message}", topic=topic)
+        raise failed from first
 
 
 class _Answer(Future[Ack]):

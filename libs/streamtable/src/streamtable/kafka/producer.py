@@ -41,7 +41,7 @@ class KafkaProducer:
         self._delivery_timeout = delivery_timeout
         self._refused: deque[tuple[Done, StreamtableError]] = deque()  # answered by the thread, as all are
         self._served = threading.Condition()
-        self._stopping = False
+        self._closing = self._stopping = False
         self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
         self._thread.start()
 
@@ -67,7 +67,7 @@ class KafkaProducer:
             try:
                 self._producer.produce(topic, value, key, -1, report, None, timestamp_ms, own)
             except BufferError:
-                if time.monotonic() > deadline or self._stopping:
+                if time.monotonic() > deadline or self._closing:
                     raise QueueFull(
                         "the producer's queue stayed full, so the record was not sent: send it again",
                         topic=topic,
@@ -88,13 +88,21 @@ class KafkaProducer:
         return self._waiting()
 
     def close(self, timeout: float) -> None:
-        if self._stopping:
+        if self._closing:
             return
         self.flush(timeout)
-        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._closing = True
+        self._purge()
         self.flush(1.0)  # the purged ones are answered by the thread
         self._stopping = True
         self._thread.join()
+        # The purge has made room for a record that another thread was waiting to queue.
+        self._purge()
+        self._producer.flush(1.0)
+        self._answer_refused()
+
+    def _purge(self) -> None:
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
 
     def _waiting(self) -> int:
         return len(self._producer) + len(self._refused)
@@ -111,17 +119,22 @@ class KafkaProducer:
                 # A report's callback has failed: the other reports must not wait for ever because of it.
                 log.exception("callback of an acknowledgement failed")
                 served = 1
-            while self._refused:
-                done, error = self._refused[0]
-                try:
-                    done(error)
-                except Exception:
-                    log.exception("callback of a refusal failed")
-                self._refused.popleft()
-                served += 1
+            served += self._answer_refused()
             if served:
                 with self._served:
                     self._served.notify_all()
+
+    def _answer_refused(self) -> int:
+        served = 0
+        while self._refused:
+            done, error = self._refused[0]
+            try:
+                done(error)
+            except Exception:
+                log.exception("callback of a refusal failed")
+            self._refused.popleft()
+            served += 1
+        return served
 
 
 def _failure(error: KafkaError, topic: str, client: ClientLog) -> StreamtableError:
