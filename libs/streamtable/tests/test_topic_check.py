@@ -8,6 +8,7 @@ from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Long, String
 from streamtable.errors import InputLost, StateLost, TopicMismatch
+from streamtable.flow import WindowedKey
 from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Output, Persist
 from streamtable.graph.topic_check import check_topics, check_unchanged, partition_counts, required_topics
 
@@ -133,6 +134,18 @@ def test_an_output_that_grows_is_refused_if_the_client_cannot_follow(
         else:
             with pytest.raises(TopicMismatch, match="'out' of group 'g' had 4 partitions and has 6 now"):
                 check_unchanged(group, cluster, before)
+
+
+def test_an_output_of_windowed_keys_that_grows_is_refused_as_windows_of_a_key_would_be_apart(
+    make_cluster: Any, topic_infos: Callable[..., dict[str, TopicInfo]], topic_info: Info
+) -> None:
+    stream: Stream[Any, int] = Stream("out", WindowedKey(String(), 60_000), Long())
+    group: Group[str, int] = Group("g", *GROUP.inputs, Output(stream))
+    cluster = make_cluster(topic_infos(group, partitions=4))
+    before = check_topics(group, cluster)
+    cluster.infos["out"] = topic_info("out", partitions=6, topic_id=before["out"].topic_id)
+    with pytest.raises(TopicMismatch, match="keys have moved away"):
+        check_unchanged(group, cluster, before)
 
 
 def test_a_topic_between_groups_gets_the_partitions_of_the_group_that_reads_it() -> None:

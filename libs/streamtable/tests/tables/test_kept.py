@@ -204,6 +204,19 @@ def test_the_metadata_of_an_offset_fit_whatever_is_recorded() -> None:
         assert read.record == record
 
 
+def test_a_table_with_rows_is_refused_when_a_reset_of_expired_offsets_has_forgotten_it() -> None:
+    life = Life()
+    life.start(state("t"))
+    life.offsets = dict.fromkeys(life.offsets, 0)
+    life.records = dict.fromkeys(life.records, KeptRecord())
+    with pytest.raises(
+        StateLost, match=r"holds 1 changes, and no offset of the group names it.*\(g-t\[0\]\)"
+    ):
+        life.start(state("t"))
+    life.topics["g-t"] = TopicState("another id of g-t")
+    life.start(state("t"))
+
+
 def test_after_a_reset_a_follower_begins_with_the_changes_that_are_still_there() -> None:
     life = Life()
     counts, sums = (Keeps(name, f"g-{name}", INPUTS | RETRY, frozenset("a")) for name in ("counts", "sums"))

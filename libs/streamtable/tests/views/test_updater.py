@@ -1,6 +1,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,15 +9,28 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from localkafka.waiting import wait_until
+from streamtable import App
 from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import Table
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
-from streamtable.errors import AuthenticationFailed, Fatal, InputLost, NotReady, TopicMismatch
+from streamtable.errors import (
+    AuthenticationFailed,
+    AuthorizationError,
+    Fatal,
+    InputLost,
+    NotReady,
+    StoreInUse,
+    TopicMismatch,
+)
 from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import LocalPosition
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
+from streamtable_testing.clock import VirtualClock
+from streamtable_testing.log import VirtualKafka
+from streamtable_testing.reader import VirtualTableReader
 
 A, B = Table("a", String(), Long()), Table("b", String(), Long())
 
@@ -217,3 +231,47 @@ def test_a_turn_at_a_time_needs_no_thread(views: Views) -> None:
     assert (views.updater.step(0), views.updater.step(0)) == (1, 0)
     assert view.get("k") == 1
     assert set(threading.enumerate()) <= before
+
+
+def test_a_view_that_may_not_be_read_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = VirtualClock()
+    kafka = VirtualKafka(clock)
+    for topic in "ab":
+        kafka.create_topic(topic, 1, compacted=True)
+    kafka.append("a", b"k", Long().encode(1))
+    poll = VirtualTableReader.poll
+
+    def refused(reader: Any, most: int, timeout: float) -> Any:
+        if any(place.topic == "b" for place in reader._positions):
+            raise AuthorizationError(user="u", operation="READ", resource="topic", name="b", reason="denied")
+        return poll(reader, most, timeout)
+
+    monkeypatch.setattr(VirtualTableReader, "poll", refused)
+    updater = ViewUpdater(kafka, MemoryStores(), clock, Metrics.register(CollectorRegistry()), "v")
+    allowed, denied = View(A, updater), View(B, updater)
+    updater.open()
+    for _ in range(5):
+        updater.step(0)
+        clock.advance(1)
+    assert allowed.get("k") == 1
+    with pytest.raises(AuthorizationError, match="READ on topic 'b'"):
+        denied.get("k")
+    updater.close()
+
+
+def test_a_view_that_was_refused_as_another_process_holds_a_partition_can_be_opened_later(
+    tmp_path: Path,
+) -> None:
+    kafka = VirtualKafka(VirtualClock())
+    kafka.create_topic("a", 2, compacted=True)
+    stores = MemoryStores()
+    for partition in (0, 1):
+        store = stores.open("a", partition)
+        store.write([], LocalPosition(0, "x", 0.0, partitions=2).encode())
+        store.close()
+    with App(kafka, tmp_path, stores=lambda _: stores) as app:
+        held = stores.open("a", 1)
+        with pytest.raises(StoreInUse):
+            app.view(A)
+        held.close()
+        app.view(A).close()

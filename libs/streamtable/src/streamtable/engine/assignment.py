@@ -192,7 +192,7 @@ class Assignment:
             if restore.stage is Stage.READY and restore.plan is not None:
                 del self.restores[partition]
                 task = self._make(restore)
-                task.kept_records = restore.plan.records
+                task.kept_records, task.seen_before = restore.plan.records, restore.plan.seen
                 if self.companions is not None and task.due is not None:
                     task.due.accompany(self.companions)
                 self._warn_of_left(task)

@@ -97,6 +97,7 @@ class BaseTask(ABC):
         event_clock: The event time of the partition; None: it is not followed. Read by other threads.
         join_wait: Which records wait for joined tables; None: none do.
         kept_records: For each input, the record of the tables that the group keeps and has kept.
+        seen_before: The ids of the inputs that the group had read when the task started; see `SeenInputs.ids`.
         traced: The trace contexts of the work since the last commit.
         ends: The ends of its inputs that the client last received, by topic.
         committed_at: Monotonic time of its last commit, or of its start.
@@ -108,6 +109,7 @@ class BaseTask(ABC):
     event_clock: EventClock | None = None
     join_wait: "JoinWait | None" = None
     kept_records: Mapping[str, KeptRecord] = MappingProxyType({})
+    seen_before: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -242,7 +244,7 @@ class BaseTask(ABC):
         """Return the state of the inputs, by topic, for the metadata of these offsets."""
         if not self.topic_ids:
             return {}
-        ids = SeenInputs.ids_of(self.topic_ids, next_offsets)
+        ids = SeenInputs.ids_of(self.topic_ids, next_offsets, self.seen_before)
         return {
             topic: SeenInputs(max(self.ends.get(topic, 0), offset), ids)
             for topic, offset in next_offsets.items()

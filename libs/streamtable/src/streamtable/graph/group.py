@@ -115,6 +115,10 @@ class Input(Edge[K, V], Generic[K, E, V]):
                 f"input {self.stream.name!r} has tombstones=True with {' and '.join(names)}: a record without a value has "
                 "nothing to take that from. Give handler= or batch= alone"
             )
+        if self.keyless and self.aggregate is not None:
+            raise GraphError(
+                f"input {self.stream.name!r} has keyless=True with aggregate=: a record without a key has no row. Give handler="
+            )
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamtable.base.ports import ClusterClient, TopicInfo
+from streamtable.base.ports import ClusterClient, TopicInfo, WindowedKeys
 from streamtable.errors import InputLost, StateLost, TopicMismatch, TopicMissing
 from streamtable.graph.group import Group
 from streamtable.graph.topic_settings import refuse_lost_times
@@ -109,7 +109,7 @@ def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapp
     Raises:
         InputLost: An input was deleted and created again; its offsets say nothing about the new one.
         StateLost: The same of another topic of the group.
-        TopicMismatch: Also if an output that the client does not partition by itself has grown.
+        TopicMismatch: Also if an output has grown that the client does not partition by itself, or not by the whole key.
     """
     found = check_topics(group, cluster)
     looked_up = {edge.table.name for edge in group.lookups} - set(group.input_topics)  # it is loaded again
@@ -117,7 +117,9 @@ def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapp
         if topic.topic_id != before[name].topic_id and name not in looked_up:
             lost = InputLost if name in group.input_topics else StateLost
             raise lost("the topic was deleted and created again while the group was running", topic=name)
-    for stream in (edge.stream for edge in group.outputs if edge.stream.partitioner != "murmur2"):
+    for stream in (edge.stream for edge in group.outputs):
+        if stream.partitioner == "murmur2" and not isinstance(stream.key, WindowedKeys):
+            continue
         had, has = before[stream.name].partitions, found[stream.name].partitions
         if had != has:  # the client takes over new partitions by itself, but by murmur2 only
             raise TopicMismatch(

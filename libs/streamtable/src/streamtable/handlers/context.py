@@ -305,11 +305,14 @@ class Context(BaseContext[K, V]):
         """Write the row of this key."""
         if value is None:
             raise TypeError("a row cannot be None: use ctx.delete()")
+        if self._raw_key is None:
+            self.fail("a record without a key has no row to set")
         self._rows.put(self._raw_key, value)
 
     def delete(self) -> None:
         """Delete the row of this key."""
-        self._rows.put(self._raw_key, None)
+        if self._raw_key is not None:
+            self._rows.put(self._raw_key, None)
 
     @property
     def timers(self) -> Timers:
@@ -500,7 +503,7 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
     def join(self, table: Table[K, J]) -> list[J | None]:
         """Return the row that a joined table has for the key of each record. Raises like `Context.join`."""
         rows = self.joined_rows(table)
-        return [rows.get(key) for key in self._records.keys if key is not None]
+        return [None if key is None else rows.get(key) for key in self._records.keys]
 
     def whole(
         self,

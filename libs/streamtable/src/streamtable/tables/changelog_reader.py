@@ -7,7 +7,7 @@ import structlog
 
 from streamtable.base.ports import TableReader
 from streamtable.base.types import TopicPartition
-from streamtable.errors import InputLost, StreamtableError
+from streamtable.errors import Fatal, InputLost, StreamtableError
 from streamtable.tables.replica import PartitionReplica
 
 log = structlog.get_logger()
@@ -68,6 +68,13 @@ class ChangelogReader:
             batches = self._reader.poll(_POLL_RECORDS, timeout)
         except InputLost as error:
             self._lost(TopicPartition(error.topic or "", error.partition or 0), error)
+            return 0
+        except Fatal as error:  # such as a right that is missing on one topic: the others are followed on
+            denied = [place for place in self._replicas if place.topic == error.topic]
+            if not denied:
+                raise
+            for place in denied:
+                self._fail(place, error)
             return 0
         applied = 0
         for records in batches:

@@ -5,6 +5,7 @@ have seen all records before it, and for each other table that the group has eve
 topics, through which a flow sends records to its next group, are recorded like tables. The rules:
 
 - A table that has not seen records which the group has handled is refused, whatever the versions between have kept.
+- A table with rows that no record names is refused: the offsets have expired since, and were set again.
 - A table that has never been kept begins with the records from now on, unless it follows the changes of another table that
   has rows: it would take away rows that it has never added, so it is refused.
 - A topic that was deleted and created again is another table, which begins empty.
@@ -260,6 +261,8 @@ class _Start:
                     table,
                     f"{topic!r} up to offset {there.offset}, and it has seen that input up to {seen.offset}",
                 )
+            if there.record is not None and table.is_table and self._is_forgotten(table):
+                raise self._forgotten(table)
             kept[table.name] = topic_id
             meanings.pop(table.name, None)
             if table.name == OWN or topic in table.means:
@@ -292,6 +295,9 @@ class _Start:
         if table.is_table and self.topics[table.topic].end > 0:
             return True  # the record is committed before the first row: it has been forgotten
         return self._is_recorded(table) or (not table.is_table and any(each.more for each in self.records))
+
+    def _is_forgotten(self, table: Keeps) -> bool:
+        return self._is_known(table) and not self._is_recorded(table)
 
     def _is_recorded(self, table: Keeps) -> bool:
         entries = [_entry(each, table.name) for each in self.inputs.values()]
@@ -386,6 +392,15 @@ class _Start:
             # After a reset nothing is recorded, and an offset above 0 is only where the topic begins.
             return there.offset > 0 and there.record is not None and bool(_entries(there.record))
         return any(each.name == name and self.topics[each.topic].end > 0 for each in self.program.tables)
+
+    def _forgotten(self, table: Keeps) -> StateLost:
+        return StateLost(
+            f"the table holds {self.topics[table.topic].end} changes, and no offset of the group names it: the group has gone on without "
+            "it since, or its offsets were set after they had expired, and records would count twice. Delete the topic and create it "
+            "again, to begin empty, or give the table a new name",
+            topic=table.topic,
+            partition=self.partition,
+        )
 
     def _gap(self, table: Keeps, handled: str) -> StateLost:
         reset = f"build all tables again ('streamtable group reset {self.program.group} --to earliest --empty-table')"

@@ -86,6 +86,7 @@ class RecoveryPlan:
         times: The event time that was committed with the offset of each input, for the inputs that have one.
         records: For each input, the record of the tables that the group keeps and has kept.
         repeats: Whether tables may hold rows of records that will be handled again: commits are or were at least once.
+        seen: The ids of the inputs that the group has read; see `SeenInputs.ids`.
     """
 
     next_offsets: Mapping[str, NextOffset]
@@ -95,6 +96,7 @@ class RecoveryPlan:
     times: Mapping[str, InputTime] = field(default_factory=dict)
     records: Mapping[str, KeptRecord] = field(default_factory=dict)
     repeats: bool = False
+    seen: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan(
@@ -134,7 +136,8 @@ def plan(
         for name, (log, copy) in (named or {}).items()
     }
     repeats = not (exactly_once and _is_exact(inputs))
-    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs), repeats=repeats)
+    seen = SeenInputs.recorded(state.committed for state in inputs.values())
+    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs), repeats=repeats, seen=seen)
 
 
 def _positions(inputs: Mapping[str, InputState]) -> dict[str, TablePosition]:

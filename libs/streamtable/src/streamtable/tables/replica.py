@@ -31,6 +31,7 @@ from streamtable.tables.recovery import Changelog, behind_start, why_discard
 log = structlog.get_logger()
 
 _ENDS_KEPT = 120
+_FOLLOWED_LEAST_S, _LOADED_LEAST_S = 60.0, 3600.0
 
 Listener = Callable[[int, Mapping[bytes, bytes | None], int], None]
 """Called with partition, changed rows (None: deleted), and the offset after the last of them."""
@@ -256,7 +257,17 @@ class PartitionReplica:
 
     def why_discard(self, changelog: Changelog, now: float) -> str | None:
         """Return the reason why it must be loaded again, given the changelog; None if it need not be."""
-        return why_discard(changelog, self._live(), now)
+        return why_discard(changelog, self._live(), self.current_at) or self.outlived(now)
+
+    def outlived(self, now: float) -> str | None:
+        """Return the reason why it must be loaded again while it is followed: tombstones may have gone before it read them.
+
+        What a topic keeps for less than it takes to ask Kafka, or to load, would be loaded again for ever.
+        """
+        age, kept_s = now - self.current_at, (self._topic.delete_retention_ms if self._topic else 0) / 1_000
+        if age <= max(kept_s, _FOLLOWED_LEAST_S if self.current else _LOADED_LEAST_S):
+            return None
+        return f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for {kept_s:.0f} s: deleted keys could stay for ever"
 
     def behind_start(self, low: int) -> str | None:
         """Return the reason why it must be loaded again, now that the topic begins at `low`; None if it need not be."""

@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import structlog
@@ -211,7 +212,7 @@ class ReplicaSet:
         """Open the replicas on disk."""
         self._opened = True
         present = sorted(partition for table, partition in self._stores.present() if table == self._table)
-        opened = [self._open(partition) for partition in present]
+        opened = self._open_all(present)
         if present and present == list(range(len(present))) and _partitions(opened) == {len(present)}:
             self._replicas = opened
         else:
@@ -279,7 +280,7 @@ class ReplicaSet:
                             checked_at = asked_at
                             if self._recreated(topic, cluster):
                                 return
-                        self._compare(topic, marks, shorter=shorter)
+                        self._compare(marks, shorter=shorter)
                     for replica in self._replicas:
                         self._gauges.show(replica, self._clock.now())
                 if following and self._mend(topic, cluster, reader):
@@ -300,21 +301,13 @@ class ReplicaSet:
         self._silence = ""
         return marks
 
-    def _compare(self, topic: TopicInfo, marks: Marks, *, shorter: bool) -> None:
+    def _compare(self, marks: Marks, *, shorter: bool) -> None:
         """Compare the replicas with the offsets of the log. `shorter`: its ends are not reliable, as one has decreased."""
         for replica in self._replicas:
             low, high = marks[replica.place]
             replica.low = low
-            age = self._asked_at - replica.current_at
-            if replica.current and age * 1000 > topic.delete_retention_ms:
-                # The process or Kafka has stalled: deletions meanwhile may have left no tombstones in the log.
-                replica.fail(
-                    StoreCorrupted(
-                        f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
-                        f"{topic.delete_retention_ms / 1000:.0f} s: deleted keys could stay for ever"
-                    )
-                )
-            elif reason := replica.behind_start(low):
+            # The process or Kafka may have stalled: deletions meanwhile may have left no tombstones in the log.
+            if reason := replica.outlived(self._asked_at) or replica.behind_start(low):
                 replica.fail(StoreCorrupted(reason))
             elif not shorter:
                 replica.observe_end(self._asked_at, low, high)
@@ -348,6 +341,17 @@ class ReplicaSet:
             topic=self._table,
         )
 
+    def _open_all(self, partitions: Iterable[int]) -> list[PartitionReplica]:
+        with (
+            ExitStack() as opened
+        ):  # a view that is refused, as another process holds one of them, leaves none open
+            found = []
+            for partition in partitions:
+                found.append(self._open(partition))
+                opened.callback(found[-1].close)
+            opened.pop_all()
+            return found
+
     def _open(self, partition: int) -> PartitionReplica:
         return PartitionReplica(
             self._stores,
@@ -367,7 +371,7 @@ class ReplicaSet:
                 replica.close()
                 self._on_discard(replica.partition, "the topic has another number of partitions now")
         if not self._replicas:
-            self._replicas = [self._open(partition) for partition in range(topic.partitions)]
+            self._replicas = self._open_all(range(topic.partitions))
         for replica in self._replicas:
             replica.low = marks[replica.place].low
             if reason := self._why_discard(replica, Changelog(topic, marks[replica.place])):

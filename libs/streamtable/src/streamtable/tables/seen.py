@@ -1,13 +1,15 @@
 """The identity of a group's input topics at a commit, kept in the metadata of the committed offsets.
 
 An offset says nothing about another topic of the same name, and the broker forgets the offsets of a topic that is
-deleted. So each committed offset names, for all inputs that the group has read records of, the topic that it was.
+deleted, or that the group does not read for a while. So each committed offset names, for all inputs that the group has read
+records of, the topic that it was.
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -34,10 +36,32 @@ class SeenInputs:
     ids: Mapping[str, str] | None = None
 
     @staticmethod
-    def ids_of(topic_ids: Mapping[str, str], read: Mapping[str, NextOffset]) -> Mapping[str, str]:
-        """Return the ids to record, of inputs that were read from: an empty topic may be created again."""
+    def ids_of(
+        topic_ids: Mapping[str, str],
+        read: Mapping[str, NextOffset],
+        before: Mapping[str, str] = MappingProxyType({}),
+    ) -> Mapping[str, str]:
+        """Return the ids to record, of inputs that were read from: an empty topic may be created again.
+
+        Args:
+            topic_ids: The ids of the inputs.
+            read: The next offset of each input.
+            before: The ids that were recorded when the task started. Those of other topics stay: Kafka forgets the offsets of
+                inputs that a version of the program does not read, and a later version may read them again.
+        """
         topics = [topic for topic in sorted(topic_ids) if read.get(topic, 0) > 0]
-        return {_digest(topic): _digest(topic_ids[topic]) for topic in topics[:TOPICS_MAX]}
+        ids = {_digest(topic): _digest(topic_ids[topic]) for topic in topics}
+        inputs = {_digest(topic) for topic in topic_ids}
+        ids |= {topic: each for topic, each in before.items() if topic not in inputs}
+        return dict(list(ids.items())[:TOPICS_MAX])
+
+    @staticmethod
+    def recorded(committed: Iterable[Committed | None]) -> Mapping[str, str]:
+        """Return the ids in the metadata of all of these offsets."""
+        seen = [SeenInputs.decode(each.metadata) for each in committed if each is not None]
+        return {
+            topic: each for found in seen if found is not None for topic, each in (found.ids or {}).items()
+        }
 
     def knows(self, topic: str) -> bool:
         """Return whether records of this topic had been read."""

@@ -403,6 +403,8 @@ class Restorer:
         if replica.position >= restore.loads[table].read_to:
             self._reader.remove(replica)
             try:
+                if reason := replica.outlived(self._clock.now()):
+                    raise StoreCorrupted(reason).at(table, replica.partition)
                 replica.mark_current(self._clock.now())
                 if replica.failure is not None:
                     raise replica.failure
