@@ -1,5 +1,6 @@
 """State tables on the command line: described, reset with the table, and dropped with the group."""
 
+from contextlib import closing
 from typing import Any
 
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, add, until
@@ -74,6 +75,20 @@ def test_a_state_that_the_program_has_left_is_emptied_by_a_reset_and_dropped_wit
         until(lambda: cli("table", "get", bare.table.name, "k").code == 0, "the group has gone on again")
     ran = cli("group", "drop", group.name, "--yes").good()
     assert state in ran.out
+
+
+def test_topics_that_may_be_states_are_named_when_the_offsets_that_name_the_states_have_expired(
+    cli: Cli, world: World
+) -> None:
+    group = world.group(TOTALS)
+    state = world.create("g-totals", partitions=2, config={"cleanup.policy": "compact"})
+    for table in (group.table.name, state):
+        world.send(table, (b"k", b"row"))
+    everything = ("--topic", group.inputs[0].stream.name, "--to", "earliest", "--empty-table", "--yes")
+    assert f"state tables: {state}" in cli("group", "reset", group.name, *everything).good().err
+    with closing(world.kafka.admin()) as admin:
+        admin.delete_group(group.name)
+    assert f"that are theirs, {state}" in cli("group", "drop", group.name, "--yes").good().err
 
 
 def test_a_description_names_the_states() -> None:

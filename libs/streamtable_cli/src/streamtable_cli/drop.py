@@ -15,8 +15,6 @@ import typer
 from streamtable import Group
 from streamtable.base.topics import legal_name
 from streamtable.base.types import Committed, TopicPartition
-from streamtable.graph.group import HANDLED, IDS, STATES
-from streamtable.graph.timer import TIMERS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.declared import load
@@ -26,11 +24,17 @@ from streamtable_cli.doctor import DECLARED
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
-from streamtable_cli.reset import CHANGE_S, agreed, left_tables, named_tables, refuse_members
+from streamtable_cli.reset import (
+    CHANGE_S,
+    OWN,
+    agreed,
+    left_tables,
+    may_be_states,
+    named_tables,
+    refuse_members,
+)
 from streamtable_cli.session import session_of
 
-OWN = ("table", IDS, HANDLED, STATES, *TIMERS.values(), "loop", "visits", "retry", "dead-letters")
-"""Suffixes of a group's topics, in the order of deletion; its state tables are deleted before them."""
 NAMED_MAX = 20
 
 
@@ -101,6 +105,7 @@ def drop(
         cluster.admin.delete_group(group)
         for topic in found.topics:
             cluster.admin.delete_topic(topic)
+        left = may_be_states(cluster, group)
     folder = session.settings.state_dir / group
     if as_json:
         show_json({**_document(found), "local_copies": str(folder)})
@@ -109,6 +114,11 @@ def drop(
         note(
             "its processes' copies of tables stay in the state folders of their machines, on this one "
             f"{folder}: delete them there"
+        )
+    if left and not found.committed:
+        note(
+            "it had no offsets, which alone name its state tables: delete the topics that are theirs, "
+            + ", ".join(left)
         )
     if file is not None and group in load(file).groups:
         note(

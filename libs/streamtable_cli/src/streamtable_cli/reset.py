@@ -40,6 +40,8 @@ from streamtable_cli.session import CommandSession, session_of
 
 CHANGE_S = 30.0
 BROKERS_DEFAULT = -1
+OWN = ("table", IDS, HANDLED, STATES, *TIMERS.values(), "loop", "visits", "retry", "dead-letters")
+"""Suffixes of a group's topics, in the order in which a drop deletes them; its state tables are deleted before them."""
 _ENDED = "loop", "visits", "retry"
 """The topics of a group whose records its inputs, when they are read again, produce again or still hold."""
 
@@ -187,6 +189,14 @@ def left_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
     return left_names(each.record for each in positions if each is not None)
 
 
+def may_be_states(cluster: Cluster, group: str) -> list[str]:
+    """Return the topics that may be of state tables of a group whose offsets, which name them, have expired."""
+    own = {f"{group}-{name}" for name in OWN}
+    return sorted(
+        name for name in cluster.admin.topic_partitions() if name.startswith(f"{group}-") and name not in own
+    )
+
+
 def _refuse_half(
     group: str,
     tables: Sequence[str],
@@ -208,8 +218,9 @@ def _refuse_half(
         )
     if not committed:
         note(
-            f"the offsets of group {group!r} have expired. Name all of its inputs, and before you start it delete the topics of its "
-            f"state tables, {group}-NAME: only the offsets name them, so they keep their rows"
+            f"the offsets of group {group!r} have expired, and only they name its state tables. Name all of its inputs, and before "
+            "you start it delete the topics that are of its state tables: "
+            + (", ".join(may_be_states(cluster, group)) or f"there is none that begins with {group}-")
         )
     partitions = cluster.admin.topic_partitions()
     inputs = {place.topic for place in committed}
