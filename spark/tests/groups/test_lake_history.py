@@ -9,15 +9,18 @@ from streamtable_spark.demo import LAKE
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.etl import STAGES, Etl, Settings
+from streamtable_spark.jobs.lake_history import divided
+from streamtable_spark.jobs.positions import Span
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.topics import Contents, topics_of
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def fill(spark: SparkSession, stage: Any, lake: str) -> None:
-    """Fill a lake with the clicks that are there."""
-    etl = Settings(stage.servers, lake, Contents(topics_of(["user-clicks"], LAKE.topics)), format="parquet")
+def fill(spark: SparkSession, stage: Any, lake: str, *topics: str) -> None:
+    """Fill a lake with the records of these topics, by default of the clicks."""
+    contents = Contents(topics_of(list(topics) or ["user-clicks"], LAKE.topics))
+    etl = Settings(stage.servers, lake, contents, format="parquet")
     Etl(spark, etl, Progress(STAGES, StringIO(), lambda: 0.0)).run("lake")
 
 
@@ -31,6 +34,45 @@ def test_a_table_has_the_clicks_of_the_lake_that_kafka_has_no_longer_and_those_b
         cluster.wait_stable("user-clicks", in_lake, 60)
     fill(spark, stage, lake)
     stage.clicks(20)
+    stage.delete_records("user-clicks", in_lake)
+    stage.group("v2")
+    jobs.rebuild("v2", lake=lake)
+    assert stage.table("v2") == stage.truth
+
+
+@pytest.mark.parametrize(
+    ("needed", "lake", "start", "parts"),
+    [
+        ((0, 9), (0, 5), 3, ((0, 5), (5, 9))),
+        ((0, 9), (0, 5), 7, ((0, 5), (7, 9))),  # 5 and 6 are gone
+        ((0, 9), (2, 5), 3, ((2, 5), (5, 9))),  # 0 and 1 are gone
+        ((0, 9), (2, 5), 0, ((0, 0), (0, 9))),
+        ((0, 9), (3, 5), 2, ((0, 0), (2, 9))),
+        ((0, 9), (0, 12), 20, ((0, 9), (9, 9))),
+        ((4, 9), (0, 3), 2, ((4, 4), (4, 9))),
+        ((4, 9), (0, 7), 5, ((4, 7), (7, 9))),
+        ((0, 0), (0, 5), 3, ((0, 0), (0, 0))),
+        ((0, 9), (0, 0), 3, ((0, 0), (3, 9))),
+    ],
+)
+def test_offsets_come_from_the_lake_where_it_has_them_and_else_from_kafka(
+    needed: tuple[int, int], lake: tuple[int, int], start: int, parts: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
+    assert divided(Span(*needed), Span(*lake), start) == (Span(*parts[0]), Span(*parts[1]))
+
+
+def test_a_table_has_the_records_of_a_topic_that_the_lake_got_later(
+    spark: SparkSession, jobs: Jobs, stage: Any
+) -> None:
+    lake = str(stage.folder / "lake")
+    stage.create("user-status-updates")
+    stage.produce("user-status-updates", b"user-1", b"no update")
+    fill(spark, stage, lake, "user-status-updates")
+    stage.clicks(50)
+    with Cluster(stage.servers) as cluster:
+        in_lake = cluster.ends({"user-clicks": 3})["user-clicks"]
+        cluster.wait_stable("user-clicks", in_lake, 60)
+    fill(spark, stage, lake, "user-status-updates", "user-clicks")
     stage.delete_records("user-clicks", in_lake)
     stage.group("v2")
     jobs.rebuild("v2", lake=lake)
@@ -85,5 +127,5 @@ def test_a_table_made_from_the_lake_is_the_one_made_from_the_topics_when_these_h
     assert (report.differences, report.events, report.unfit) == (0, 150, 1)
 
     stage.delete_records("user-clicks")
-    with pytest.raises(InputLost, match="and the lake has it up to"):
+    with pytest.raises(InputLost, match=r"and the lake has it from 0 up to"):
         jobs.rebuild("v3", lake=lake, replace=True)

@@ -94,6 +94,19 @@ def test_long_lists_are_cut_and_say_so() -> None:
     assert (len(record["inputs"]), record["omitted"], record["finished_at"]) == (1_000, 5, 0)
 
 
+def test_the_report_of_large_rows_fits_into_a_record_of_kafka() -> None:
+    row = "ä" * 1_000_000
+    keys = [Difference(0, row, "different", row, row, None)] * 100
+    standing = Standing(
+        inputs={"t" * 249: {number: Span(2**40, 2**41) for number in range(1_000)}},
+        differences=100,
+        keys=keys,
+    )
+    record = record_of(SUBJECT, standing, 2_000, "failed", error=row)
+    assert record["keys"][0]["live"] == f"{'ä' * 500}... (1000000 characters)"
+    assert len(SERVICES.encode(record)) < 1_000_000
+
+
 def test_a_run_is_reported_at_its_start_when_its_progress_changes_and_at_its_end() -> None:
     reported, standing = Reported(), [Standing()]
     run = Run(SUBJECT, [reported], lambda: standing[-1], lambda: 5_000, look_s=0.01)

@@ -21,14 +21,12 @@ class LakeHistory:
     """The records of some topics that a lake has.
 
     Attributes:
-        raw: The raw records of the lake; maybe also some at or beyond `ends`.
-        starts: The first offset that the lake has of each partition.
-        ends: The offset after the last one that the lake has for certain.
+        raw: The raw records of the lake; maybe also some beyond `spans`.
+        spans: The offset range that the lake has for certain, by topic and partition.
     """
 
     raw: DataFrame
-    starts: Mapping[str, Offsets]
-    ends: Mapping[str, Offsets]
+    spans: Spans
 
 
 def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHistory:
@@ -49,7 +47,46 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
                 f"the lake {folder} was made from an earlier topic {topic!r}, which was deleted and created again: its "
                 "offsets say nothing about the present one"
             )
-    return LakeHistory(lake.tables(origin).read(BRONZE), read_from(files, lake.checkpoint), ends)
+    raw = lake.tables(origin).read(BRONZE)
+    starts = _starts(raw, read_from(files, lake.checkpoint), ends)
+    return LakeHistory(
+        raw,
+        {
+            topic: {number: Span(starts[topic].get(number, end), end) for number, end in parts.items()}
+            for topic, parts in ends.items()
+        },
+    )
+
+
+def _starts(
+    raw: DataFrame, first: Mapping[str, Offsets], ends: Mapping[str, Offsets]
+) -> Mapping[str, Offsets]:
+    """Return the offset where the lake begins in each partition.
+
+    Spark's checkpoint has it for the partitions of the first batch. Of topics and partitions that came later the first record
+    is known: offsets before it that no committed record had count as missing.
+    """
+    starts = {topic: dict(first.get(topic, {})) for topic in ends}
+    if later := [topic for topic, parts in ends.items() if parts.keys() - starts[topic].keys()]:
+        of_later = raw.where(fn.col("topic").isin(*later)).groupBy("topic", "partition")
+        for row in of_later.agg(fn.min("offset").alias("offset")).collect():
+            starts[row["topic"]].setdefault(row["partition"], row["offset"])
+    return starts
+
+
+def divided(needed: Span, lake: Span, start: int) -> tuple[Span, Span]:
+    """Divide an offset range between the lake, which is read first, and Kafka. What neither has is in neither part.
+
+    Args:
+        needed: The range to read of a partition.
+        lake: The range that the lake has.
+        start: The first offset that Kafka has.
+    """
+    start = min(max(start, needed.start), needed.end)
+    begin, end = max(lake.start, needed.start), min(lake.end, needed.end)
+    if begin > start or end <= begin:  # Kafka begins before the lake
+        return Span(needed.start, needed.start), Span(start, needed.end)
+    return Span(begin, end), Span(max(start, end), needed.end)
 
 
 def read_with(
@@ -75,19 +112,16 @@ def read_with(
     here = fn.lit(False)
     for topic, parts in spans.items():
         rest[topic] = {}
-        for number, span in sorted(parts.items()):
-            low = lake.starts.get(topic, {}).get(number)
-            high = min(lake.ends.get(topic, {}).get(number, 0), span.end)
-            if low is None or low > span.start or high <= span.start:
-                high = span.start  # of no use here
-            start = starts[topic][number]
-            if start > high < span.end and not allow_missing:
+        for number, needed in sorted(parts.items()):
+            has = lake.spans.get(topic, {}).get(number, Span(needed.start, needed.start))
+            inside, behind = divided(needed, has, starts[topic][number])
+            if inside.size + behind.size < needed.size and not allow_missing:
                 raise InputLost(
-                    f"{Place(topic, number)} begins at offset {start} in Kafka, and the lake has it up to "
-                    f"{high}: what is between is gone. Run the ETL more often than retention "
-                    "deletes, or give --allow-missing"
+                    f"{Place(topic, number)} begins at offset {starts[topic][number]} in Kafka, and the lake has it from "
+                    f"{has.start} up to {has.end}: the other offsets of {needed.start} to {needed.end} are gone. Run the ETL "
+                    "more often than retention deletes, or give --allow-missing"
                 )
-            rest[topic][number] = Span(min(max(high, start), span.end), span.end)
-            inside = (fn.col("offset") >= span.start) & (fn.col("offset") < high)
-            here = here | ((fn.col("topic") == topic) & (fn.col("partition") == number) & inside)
+            rest[topic][number] = behind
+            of_lake = (fn.col("offset") >= inside.start) & (fn.col("offset") < inside.end)
+            here = here | ((fn.col("topic") == topic) & (fn.col("partition") == number) & of_lake)
     return lake.raw.where(here).select(*RECORD).unionByName(read(spark, cluster.bootstrap_servers, rest))

@@ -19,6 +19,8 @@ LOOK_S: Final = 1.0
 STILL_THERE_S: Final = 10.0
 ENTRIES_MAX: Final = 1_000
 KEYS_MAX: Final = 100
+TEXT_MAX: Final = 500
+"""Characters of a key or row: a record of Kafka has at most 1 MiB, and the report of the job has all of them."""
 DELIVERY_S: Final = 30.0
 CLOSE_S: Final = 5.0
 
@@ -77,10 +79,10 @@ def record_of(subject: Subject, standing: Standing, at: int, state: State, error
     keys = [
         JobDifference(
             partition=each.partition,
-            key=each.key,
+            key=_shortened(each.key),
             difference=each.difference,
-            expected=each.expected or "",
-            live=each.live or each.live_value or "",
+            expected=_shortened(each.expected or ""),
+            live=_shortened(each.live or each.live_value or ""),
         )
         for each in standing.keys
     ]
@@ -90,7 +92,7 @@ def record_of(subject: Subject, standing: Standing, at: int, state: State, error
         "at": at,
         "finished_at": 0 if state == "running" else at,
         "state": state,
-        "error": error,
+        "error": _shortened(error),
         "stage": standing.stage,
         "stages_done": standing.done,
         "stages": standing.stages,
@@ -102,6 +104,10 @@ def record_of(subject: Subject, standing: Standing, at: int, state: State, error
         "summary": standing.summary,
         "omitted": max(0, len(inputs) - ENTRIES_MAX) + max(0, len(keys) - KEYS_MAX),
     }
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}... ({len(text)} characters)"
 
 
 class RunsTopic:
