@@ -580,3 +580,10 @@ def test_a_group_does_not_start_before_what_it_writes_is_registered_and_the_erro
         with pytest.raises(ConfigurationError, match=r"would be refused \(.*\): make a change of the type"):
             start(other)
     registry.close()
+
+
+def test_white_space_around_the_text_of_a_schema_changes_nothing(registry: HttpRegistry) -> None:
+    text = '\n{"type": "record", "name": "Click", "fields": [{"name": "user", "type": "string"}]}\n'
+    codecs = [values(Avro(each, Confluent(registry, "clicks"))) for each in (text, text.strip())]
+    one, other = (each.encode({"user": "ann"}) for each in codecs)
+    assert one == other

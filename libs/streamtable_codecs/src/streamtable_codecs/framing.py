@@ -243,7 +243,8 @@ class Framed:
 
 def definition_of(schema: Schema) -> Definition:
     """Return an Avro schema as it is registered."""
-    text = schema.text if schema.text[0] in '{["' else f'"{schema.text}"'  # a primitive's name
+    text = schema.text.strip()
+    text = text if text[0] in '{["' else f'"{text}"'  # a primitive's name
     return Definition("AVRO", text, schema.name)
 
 
