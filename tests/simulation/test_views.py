@@ -15,7 +15,6 @@ from streamtable.observe import Metrics
 from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import why_discard
 from streamtable.tables.replica import PartitionReplica
-from streamtable.tables.replica_set import ReplicaSet
 from streamtable.views.read_your_writes import CommitWatcher
 from streamtable.views.watch import Watches
 
@@ -77,14 +76,7 @@ def age_of_a_copy_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         "streamtable.tables.replica_set.why_discard", lambda log, local, now: why_discard(log, local, 0.0)
     )
-    compare = ReplicaSet._compare
-    patch.setattr(
-        ReplicaSet,
-        "_compare",
-        lambda self, topic, *args, **more: compare(
-            self, replace(topic, delete_retention_ms=1 << 60), *args, **more
-        ),
-    )
+    patch.setattr(PartitionReplica, "outlived", lambda *_: None)
 
 
 def deletions_lost_while_a_copy_loads(patch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,12 @@ def test_a_number_of_another_type_is_written_where_a_double_holds_it(value: Any)
     assert encode("float", np.float64(0.1)) == pack("<f", 0.1)
 
 
+@pytest.mark.parametrize("schema", ["bytes", {"type": "fixed", "name": "F", "size": 6}])
+def test_a_view_of_items_of_several_bytes_is_written_as_its_bytes(schema: Any) -> None:
+    items = memoryview(np.array([1, 2, 3], dtype=np.uint16))
+    assert encode(schema, items) == encode(schema, items.tobytes())
+
+
 def test_an_int_subclass_is_a_number_and_a_str_subclass_is_text() -> None:
     class Number(int):
         pass

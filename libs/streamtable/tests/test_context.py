@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from streamtable.base.partitioner import murmur2
 from streamtable.base.topics import Stream
 from streamtable.base.types import Headers, RecordBatch
 from streamtable.codec.plain import Json, String
@@ -16,7 +17,7 @@ from streamtable.tables.working_table import WorkingTable
 Make = Callable[..., RecordBatch]
 BYTES_MAX = 1_000_000
 OUT = Stream("out", String(), String())
-OWN_KEYS = OwnKeys("g", "g-table", 0, 1_000, "murmur2")
+OWN_KEYS = OwnKeys("g", "g-table", 0, 1_000, murmur2)
 
 
 class Emitted(list[Any]):

@@ -10,9 +10,10 @@ from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from streamtable import Long
+from streamtable import Long, String
 from streamtable.base.partitioner import partition_for
 from streamtable.base.types import RecordBatch
+from streamtable.flow import Windowed, WindowedKey
 from streamtable.kafka.reader import KafkaTableReader
 
 
@@ -63,6 +64,28 @@ def test_a_row_is_searched_in_the_partition_given_by_the_graph(
         assert "long 1" in cli("table", "get", table, key, "--graph", "goka_shop:GROUP").good().out
     del sys.modules["goka_shop"]
     assert "found with --graph" in "".join(cli("table", "get", table, key).err for key in keys)
+
+
+def test_a_row_of_a_window_is_searched_in_the_partition_of_its_key(
+    cli: Cli, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    table = world.topics.create("w-table", partitions=8, config={"cleanup.policy": "compact"})
+    window = WindowedKey(String(), 60_000)
+    keys = {key: window.encode(Windowed(key, 0, 60_000)) for key in "abcd"}
+    for key, data in keys.items():
+        world.send(table, (data, Long().encode(1)), partition=partition_for(key.encode(), 8))
+    (tmp_path / "windows_shop.py").write_text(
+        "from streamtable import *\n"
+        "from streamtable.flow import WindowedKey\n"
+        f"TABLE = Table({table!r}, WindowedKey(String(), 60_000), Long())\n"
+        "GROUP = Group('g', Input(Stream('in', String(), Long()), lambda ctx, _: None), Lookup(TABLE))\n"
+    )
+    for data in keys.values():
+        get = cli("table", "get", table, data.hex(), "--key-type", "hex", "--graph", "windows_shop:GROUP")
+        assert "long 1" in get.good().out
+    del sys.modules["windows_shop"]
 
 
 def test_a_misspelt_table_is_an_error_with_a_suggestion(cli: Cli, world: World) -> None:

@@ -100,6 +100,8 @@ def _write_string(value: Any) -> bytes:
 def _write_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise Unfit(f"must be bytes, not {type(value).__name__}")
+    if isinstance(value, memoryview):
+        value = value.tobytes()  # its length counts items, which may be of several bytes
     return write_long(len(value)) + value
 
 
@@ -225,9 +227,9 @@ class _Symbols(dict[str, bytes]):
 
 def _fixed_writer(size: int) -> Writer:
     def write_fixed(value: Any) -> bytes:
-        if not isinstance(value, bytes | bytearray | memoryview) or len(value) != size:
+        if not isinstance(value, bytes | bytearray | memoryview) or len(data := bytes(value)) != size:
             raise Unfit(f"must be {size} bytes, not {_described(value)}")
-        return bytes(value)
+        return data
 
     return write_fixed
 

@@ -20,8 +20,8 @@ from typing import Any, Literal
 from streamtable import Avro, Bytes, Group, Stream, String, Table
 from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.base.message import prefix_header
-from streamtable.base.partitioner import Partitioner
 from streamtable.base.ports import Codec, ShownValues
+from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import Headers
 from streamtable.errors import ConfigurationError, DeserializationError, StreamtableError
 from streamtable.graph.visiting import VISIT_PROGRESS_SCHEMA
@@ -124,14 +124,14 @@ class Decoder:
         schemas: Codecs for Avro's single-object encoding, whose bytes name their schema.
         keys: The codec of the keys, by topic.
         values: The codec of the values, by topic.
-        partitioners: The partitioner of the keys, by topic, where it is known.
+        hashes: The hash that assigns encoded keys to partitions, by topic, where it is known; see `hash_of_rows`.
         added: The decoders that other packages add.
     """
 
     schemas: Schemas = field(default_factory=dict)
     keys: Mapping[str, Codec[Any]] = field(default_factory=dict)
     values: Mapping[str, Codec[Any]] = field(default_factory=dict)
-    partitioners: Mapping[str, Partitioner] = field(default_factory=dict)
+    hashes: Mapping[str, Callable[[bytes], int]] = field(default_factory=dict)
     added: Sequence[AddedDecoder] = ()
 
     def key(self, topic: str, data: bytes | None, headers: Headers = ()) -> DecodedValue:
@@ -187,7 +187,7 @@ def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
     """Return a decoder that uses the codecs of these groups for their topics, and the schemas for all others."""
     keys: dict[str, Codec[Any]] = {}
     values: dict[str, Codec[Any]] = {}
-    partitioners: dict[str, Partitioner] = {}
+    hashes: dict[str, Callable[[bytes], int]] = {}
     for group in groups:
         topics: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
         topics += [edge.stream for edge in group.outputs]
@@ -198,8 +198,8 @@ def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
         topics += map(group.state_table, group.states)
         for topic in topics:
             keys[topic.name], values[topic.name] = topic.key, topic.value
-            partitioners[topic.name] = topic.partitioner
-    return Decoder(schemas, keys, values, partitioners, added_decoders())
+            hashes[topic.name] = hash_of_rows(topic)
+    return Decoder(schemas, keys, values, hashes, added_decoders())
 
 
 def added_decoders() -> Sequence[AddedDecoder]:

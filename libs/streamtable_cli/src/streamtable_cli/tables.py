@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.base.lag import readable
-from streamtable.base.partitioner import partition_for
+from streamtable.base.partitioner import murmur2
 from streamtable.base.ports import Codec
 from streamtable.base.types import TopicPartition
 from streamtable_admin.cluster import Cluster
@@ -63,9 +63,8 @@ class Reading:
         return key_bytes(text, self.key_type, self.codec)
 
     def place(self, key: bytes, partitions: int) -> TopicPartition:
-        """Return the partition of a key: by the graph's partitioner, or without a graph by murmur2."""
-        partitioner = self.decoder.partitioners.get(self.table, "murmur2")
-        return TopicPartition(self.table, partition_for(key, partitions, partitioner))
+        """Return the partition of a key, as the graph says; without a graph by murmur2."""
+        return TopicPartition(self.table, self.decoder.hashes.get(self.table, murmur2)(key) % partitions)
 
     def document(self, record: TopicRecord) -> dict[str, Any]:
         return {

@@ -133,6 +133,9 @@ class Collector:
                 self.look()
             except RetryLater as error:
                 log.warning("processes are not known", reason=str(error))
+            except Exception:
+                # A right may be taken away for a while, and other programs may report anything: the next poll may succeed.
+                log.exception("processes are not known")
 
     def _warn(self, key: bytes, text: str, reason: str) -> None:
         """Log a warning once for each key, and for a thousand keys at most."""

@@ -85,7 +85,7 @@ def graph_of(
         if graphs.get(each["group"]) == text != "":
             continue  # the processes of a group report the same graph
         graph = _graph(text)
-        if graph is not None:
+        if graph is not None and graph["group"] == each["group"]:
             graphs[each["group"]] = text
             _add_group(model, rates, graph, [e for e in members[node_of(each)] if e["state"] not in _DEAD])
         elif each["service"] != OWN:  # its views are of the tables that users look at

@@ -27,9 +27,13 @@ class ListKey(list[Any]):
 
 def as_key(value: Any) -> Any:
     """Return a key in a hashable form, which can be looked up in a dict. It equals the key."""
-    if type(value) is dict:
+    kind = type(value)
+    if kind is dict:
         return RecordKey(value)
-    return ListKey(value) if type(value) is list else value
+    if kind is list:
+        return ListKey(value)
+    # A key in a window: its first field is the key.
+    return value._make((as_key(value[0]), *value[1:])) if hasattr(kind, "_make") else value
 
 
 def canonical(codec: Codec[K]) -> Codec[K]:

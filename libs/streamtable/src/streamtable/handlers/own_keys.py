@@ -1,10 +1,9 @@
 """Restricts a task to the keys of its own partition: no view and no lookup would find a row written elsewhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamtable.base.partitioner import Partitioner, partition_for
 from streamtable.errors import WrongPartition
 from streamtable.handlers.aggregate_rows import AggregateRows
 
@@ -18,14 +17,14 @@ class OwnKeys:
         table: The table.
         partition: The partition of the task.
         partitions: The number of partitions of the table.
-        partitioner: The partitioner of the table, which views use to find a row.
+        hash_key: The hash of an encoded key, by which views find a row; see `hash_of_rows`.
     """
 
     group: str
     table: str
     partition: int
     partitions: int
-    partitioner: Partitioner
+    hash_key: Callable[[bytes], int]
 
     def refuse_others(self, keys: Iterable[bytes], accepted: frozenset[bytes]) -> None:
         """Check keys whose rows are about to be read or written.
@@ -41,7 +40,7 @@ class OwnKeys:
         for key in keys:
             if key in accepted:
                 continue
-            home = partition_for(key, self.partitions, self.partitioner)
+            home = self.hash_key(key) % self.partitions
             if home != self.partition:
                 raise WrongPartition(key, home, group=self.group, topic=self.table, partition=self.partition)
 

@@ -11,6 +11,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.base.message import with_prefixes
 from streamtable.base.ports import TopicInfo
+from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.handlers import Around, Handler, HandlerCalls
@@ -455,4 +456,4 @@ def _own_keys_of(group: Group[Any, Any], topics: Mapping[str, TopicInfo], partit
     if group.persist is None:
         return None
     table = group.table
-    return OwnKeys(group.name, table.name, partition, topics[table.name].partitions, table.partitioner)
+    return OwnKeys(group.name, table.name, partition, topics[table.name].partitions, hash_of_rows(table))

@@ -4,10 +4,10 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from struct import Struct
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from streamtable.base.decoding import ItemCodec
-from streamtable.base.keys import form_of
+from streamtable.base.keys import canonical, form_of
 from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow.windows.zone_days import ZoneDays
@@ -54,6 +54,9 @@ class StartKey(ItemCodec[Windowed[K]]):
     @abstractmethod
     def longest_ms(self) -> int:
         """The milliseconds that a window has at most."""
+
+    def for_keys(self) -> Self:
+        return replace(self, key=canonical(self.key))
 
     def encode(self, value: Windowed[K]) -> bytes:
         key, start, _ = _parts(value)
@@ -144,6 +147,9 @@ class SessionKey(ItemCodec[Windowed[K]]):
     """
 
     key: Codec[K]
+
+    def for_keys(self) -> Self:
+        return replace(self, key=canonical(self.key))
 
     def encode(self, value: Windowed[K]) -> bytes:
         key, start, end = _parts(value)
