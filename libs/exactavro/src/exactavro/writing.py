@@ -100,9 +100,8 @@ def _write_string(value: Any) -> bytes:
 def _write_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise Unfit(f"must be bytes, not {type(value).__name__}")
-    if isinstance(value, memoryview):
-        value = value.tobytes()  # its length counts items, which may be of several bytes
-    return write_long(len(value)) + value
+    data = value.tobytes() if isinstance(value, memoryview) else bytes(value)  # a view counts items, not bytes
+    return write_long(len(data)) + data
 
 
 def _write_boolean(value: Any) -> bytes:
