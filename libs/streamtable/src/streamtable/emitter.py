@@ -50,7 +50,7 @@ class Emitter(Generic[K, V]):
     ) -> None:
         if isinstance(stream.key, WindowedKeys):
             raise GraphError(
-                f"stream {stream.name!r} has windowed keys, whose partition is that of the key without its window: write it by a flow"
+                f"stream {stream.name!r} has windowed keys, which are placed by the key without its window: write it by a flow"
             )
         self.stream = stream
         self._producer = log.producer(stream.partitioner, delivery_timeout)
