@@ -100,7 +100,9 @@ def _write_string(value: Any) -> bytes:
 def _write_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise Unfit(f"must be bytes, not {type(value).__name__}")
-    data = value.tobytes() if isinstance(value, memoryview) else bytes(value)  # a view counts items, not bytes
+    data = (
+        value.tobytes() if isinstance(value, memoryview) else bytes(value)
+    )  # a view counts items, not bytes
     return write_long(len(data)) + data
 
 

@@ -1,10 +1,10 @@
 """The stateless steps: each makes columns of columns, and calls nothing per record but the user's functions."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
+from streamtable.base.mapped import mapped
 from streamtable.base.topics import Stream
 from streamtable.flow.plan.columns import Columns, Scope, timestamps_of
 from streamtable.flow.plan.nodes import Step
@@ -15,8 +15,8 @@ Function = Callable[..., Any]
 def called(function: Function, records: Columns, *, with_key: bool) -> list[Any]:
     """Return the results of a function for each value, or for each key and value."""
     if with_key:
-        return list(map(function, records.keys, records.values))
-    return list(map(function, records.values))
+        return mapped(function, records.keys, records.values)
+    return mapped(function, records.values)
 
 
 # ---- records ----------------------------------------------------------------------------------------------------------
@@ -32,7 +32,7 @@ def map_values(function: Function, *, with_key: bool) -> Step:
 
 def map_pairs(function: Function) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
-        pairs = list(map(function, records.keys, records.values))
+        pairs = mapped(function, records.keys, records.values)
         return _repaired(records, pairs)
 
     return step
@@ -40,7 +40,7 @@ def map_pairs(function: Function) -> Step:
 
 def flat_map_pairs(function: Function) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
-        made = list(map(list, map(function, records.keys, records.values)))
+        made = mapped(list, mapped(function, records.keys, records.values))
         return _repaired(records.repeated(map(len, made)), list(chain.from_iterable(made)))
 
     return step
@@ -48,7 +48,7 @@ def flat_map_pairs(function: Function) -> Step:
 
 def flat_map_values(function: Function, *, with_key: bool) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
-        made = list(map(list, called(function, records, with_key=with_key)))
+        made = mapped(list, called(function, records, with_key=with_key))
         return records.repeated(map(len, made)).with_values(list(chain.from_iterable(made)))
 
     return step
@@ -56,7 +56,7 @@ def flat_map_values(function: Function, *, with_key: bool) -> Step:
 
 def peek(function: Function) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
-        deque(map(function, records.keys, records.values), maxlen=0)
+        mapped(function, records.keys, records.values)
         return records.with_values(records.values)  # the values may have been changed in place
 
     return step
@@ -73,7 +73,7 @@ def branches(predicates: Sequence[Function]) -> tuple[Step, Sequence[Step]]:
         marks = [len(predicates)] * len(values)
         left: Sequence[int] = range(len(values))
         for branch, predicate in enumerate(predicates):
-            hits = list(map(predicate, map(values.__getitem__, left)))
+            hits = mapped(predicate, [values[index] for index in left])
             for index, hit in zip(left, hits, strict=True):
                 if hit:
                     marks[index] = branch
@@ -121,7 +121,7 @@ def send_chosen(choose: Function, streams: Sequence[Stream[Any, Any]]) -> Step:
     """Write each record to the stream that a function chooses; None: to none."""
 
     def step(scope: Scope, records: Columns) -> None:
-        chosen = [None if to is None else to.name for to in map(choose, records.keys, records.values)]
+        chosen = [None if to is None else to.name for to in mapped(choose, records.keys, records.values)]
         known = {stream.name: stream for stream in streams}
         for name in dict.fromkeys(chosen):
             if name is not None:

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, ClassVar, Generic, TypeVar
 
 from streamtable.base.arithmetic import greatest, least, numbers_only, plus
+from streamtable.base.mapped import mapped
 from streamtable.handlers.aggregate_rows import AggregateRows
 
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -163,7 +164,7 @@ class OfNumbers(Aggregate[E_contra, V]):
     def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
         numbers: Sequence[Any] = events
         if self.of is not itself:
-            numbers, keys = numbers_only(map(self.of, events), keys)
+            numbers, keys = numbers_only(mapped(self.of, events), keys)
         _fold(self.start, self.combine, rows, keys, numbers)
 
 

@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from streamtable.base.mapped import mapped
 from streamtable.base.ports import Fields
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.tables.kept import bounded_meaning
@@ -185,7 +186,7 @@ def ids_of(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[in
 def _raw_ids(once: Once[Any], events: Sequence[Any]) -> Sequence[Any]:
     """Return `id_of` of each. Of records that are still encoded only the field is decoded."""
     if not isinstance(once.by, str):
-        return list(map(once.by, events))
+        return mapped(once.by, events)
     if isinstance(events, Fields):
         return events.field(once.by)
     return list(map((itemgetter if events and _is_record(events[0]) else attrgetter)(once.by), events))

@@ -18,6 +18,7 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.event_time import NO_TIME, EventTimes, InputTime, running_max
+from streamtable.base.mapped import mapped
 from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.base.watermarks import Mark, Marked
 from streamtable.engine.time.producers import ProducerTimes
@@ -349,9 +350,7 @@ class TimedInput:
     ) -> tuple[list[int], dict[int, Exception]]:
         if not skip:
             try:
-                found: list[Any] = (
-                    records.timestamps() if self._time is None else list(map(self._time, events))
-                )
+                found: list[Any] = records.timestamps() if self._time is None else mapped(self._time, events)
             except Exception:  # noqa: BLE001, S110 - each record is asked again, to find those that raise
                 pass
             else:

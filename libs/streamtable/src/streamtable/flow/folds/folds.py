@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from streamtable.base.arithmetic import numbers_only
 from streamtable.base.decoding import codec_name
+from streamtable.base.mapped import mapped
 from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.plan.columns import Columns, Scope
@@ -117,7 +118,7 @@ def numbers(of: Function) -> Take:
     """Replace each value by its number."""
 
     def take(records: Columns) -> Columns:
-        found, records = _numbered(map(of, records.values), records)
+        found, records = _numbered(mapped(of, records.values), records)
         return records.with_values(found)
 
     return take
@@ -127,7 +128,7 @@ def numbers_beside(of: Function) -> Take:
     """Replace each value by its number and itself."""
 
     def take(records: Columns) -> Columns:
-        found, records = _numbered(map(of, records.values), records)
+        found, records = _numbered(mapped(of, records.values), records)
         return records.with_values(list(zip(found, records.values, strict=True)))
 
     return take

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby, repeat
 from typing import Any
 
+from streamtable.base.mapped import mapped
 from streamtable.base.ports import Codec
 from streamtable.flow.joins.recent_records import RecentRecords
 from streamtable.flow.joins.rules import (
@@ -285,10 +286,9 @@ class _Joining:
         others = self._match(side, first, keys, times, late_before)
         indexes = [index - first for index in self.indexes[before:]]
         if indexes:
-            mine = map(values.__getitem__, indexes)
+            mine = [values[index] for index in indexes]
             theirs = self._rows.values(other_side(side), others)
-            pairs = map(self._function, *((mine, theirs) if side == LEFT else (theirs, mine)))
-            self.values.extend(pairs)
+            self.values += mapped(self._function, *((mine, theirs) if side == LEFT else (theirs, mine)))
         matched: Iterable[bool] = repeat(False)
         if side in self._unmatched:
             hits = set(indexes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from streamtable.base.mapped import mapped
 from streamtable.base.topics import Table
 from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope
@@ -37,7 +38,7 @@ def global_rows_of(table: Table[Any, Any], on: Function) -> Find:
     """
 
     def find(scope: Scope, records: Columns) -> Sequence[Any]:
-        return [None if key is None else scope.lookup(table, key) for key in map(on, records.values)]
+        return [None if key is None else scope.lookup(table, key) for key in mapped(on, records.values)]
 
     return find
 
@@ -50,6 +51,6 @@ def join_rows(find: Find, function: Function, *, inner: bool) -> Step:
         if inner:
             there = [row is not None for row in rows]
             records, rows = records.only(there), [row for row in rows if row is not None]
-        return records.with_values(list(map(function, records.values, rows)))
+        return records.with_values(mapped(function, records.values, rows))
 
     return step

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamtable.base.decoding import codec_name
+from streamtable.base.mapped import mapped
 from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import GraphError
 from streamtable.flow.joins.rules import LEFT, RIGHT, stored_values
@@ -143,7 +144,7 @@ def joined_rows(
     """
     there = [row for row in rows if row is not None]
     left, right = (_decoded(codec, [row[side] for row in there]) for side, codec in enumerate(values))
-    made = map(function, left, right)
+    made = iter(mapped(function, left, right))
     return [None if row is None else next(made) for row in rows]
 
 
