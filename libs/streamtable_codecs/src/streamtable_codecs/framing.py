@@ -244,8 +244,8 @@ class Framed:
 def definition_of(schema: Schema) -> Definition:
     """Return an Avro schema as it is registered."""
     text = schema.text.strip()
-    text = text if text[0] in '{["' else f'"{text}"'  # a primitive's name
-    return Definition("AVRO", text, schema.name)
+    # The name of a primitive is registered as JSON too.
+    return Definition("AVRO", text if text[0] in '{["' else f'"{text}"', schema.name)
 
 
 def _packed(number: int | str, size: int) -> bytes:
