@@ -124,14 +124,14 @@ class Checkpoint:
             self._reached("store-written")
         return works
 
-    def send_ahead(self, records: Sequence[OutputRecord]) -> None:
+    def send_ahead(self, records: Sequence[OutputRecord], context: Headers = ()) -> None:
         """Send records in the transaction of the next commit (begun now if there is none) and wait until Kafka has them.
 
         Raises:
             RewindNeeded: One of them has failed. The transaction, if any, must be aborted.
         """
         self._begin()
-        self._send(records)
+        self._send(records, context)
         self._producer.flush(self.step_seconds)
 
     def abort(self) -> None:
