@@ -6,6 +6,7 @@ the consumer's poll; they start and stop work but never wait for the broker, exc
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
@@ -54,6 +55,7 @@ class TableFollower(Protocol):
         """Stop following and close the stores."""
 
 
+@dataclass(eq=False)
 class Assignment:
     """The partitions of this member; a `RebalanceListener`.
 
@@ -65,36 +67,27 @@ class Assignment:
         clock: The clock of the tasks.
         rebalanced: Called with the name of each callback.
         lookups: Whole tables, by name; no partition goes to work before all of them are ready.
-        tasks: Makes the tasks; over local tables unless given.
+        maker: Makes the tasks; over local tables unless given.
 
     Attributes:
         companions: What works beside the records; None: nothing.
     """
 
-    def __init__(
-        self,
-        group: Group[Any, Any],
-        restorer: Restorer,
-        commit: Callable[[], None],
-        settings: ProcessorSettings,
-        clock: Clock,
-        rebalanced: Callable[[str], None],
-        lookups: Mapping[str, FollowedTable],
-        tasks: Tasks | None = None,
-    ) -> None:
+    _group: Group[Any, Any]
+    _restorer: Restorer
+    _commit: Callable[[], None]
+    _settings: ProcessorSettings
+    _clock: Clock
+    _rebalanced: Callable[[str], None]
+    _lookups: Mapping[str, FollowedTable]
+    _maker: Tasks | None = None
+
+    def __post_init__(self) -> None:
         self.tasks: dict[int, BaseTask] = {}
         self.restores: dict[int, Restore] = {}
-        self.companions = group.companions(clock, by_hand=settings.by_hand)
-        self._group = group
-        self._restorer = restorer
-        self._commit = commit
-        self._settings = settings
-        self._clock = clock
-        self._lookups = lookups
-        self._make = self._task_over_tables if tasks is None else tasks.make
+        self.companions = self._group.companions(self._clock, by_hand=self._settings.by_hand)
         # By partition; outlive the tasks.
         self._modes: defaultdict[int, CarefulMode] = defaultdict(CarefulMode)
-        self._rebalanced = rebalanced
         self._owned: defaultdict[int, set[str]] = defaultdict(set)
         self._left: set[str] = set()
 
@@ -134,7 +127,7 @@ class Assignment:
                 raise restore.failure or Fatal("a recovery failed without a reason")
             if restore.stage is Stage.READY and restore.plan is not None:
                 del self.restores[partition]
-                task = self._make(restore)
+                task = self._task_over_tables(restore) if self._maker is None else self._maker.make(restore)
                 task.kept_records, task.seen_before = restore.plan.records, restore.plan.seen
                 if self.companions is not None and task.due is not None:
                     task.due.accompany(self.companions)
