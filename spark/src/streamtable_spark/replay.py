@@ -223,19 +223,12 @@ class GroupReplay:
 
 
 def _record(row: Any, offset: int, names: Mapping[str, str]) -> InMemoryMessage:
-    headers = [
-        (name, _renamed(name, None if value is None else bytes(value), names))
-        for name, value in row["headers"] or ()
-    ]
-    key, value = row["key"], row["value"]
-    return InMemoryMessage(
-        offset,
-        None if key is None else bytes(key),
-        None if value is None else bytes(value),
-        headers,
-        row["ms"],
-        None,
-    )
+    headers = [(name, _renamed(name, _bytes(value), names)) for name, value in row["headers"] or ()]
+    return InMemoryMessage(offset, _bytes(row["key"]), _bytes(row["value"]), headers, row["ms"], None)
+
+
+def _bytes(data: Any) -> bytes | None:
+    return None if data is None else bytes(data)
 
 
 def _renamed(header: str, value: bytes | None, names: Mapping[str, str]) -> bytes | None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO, TypeVar, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import structlog
@@ -21,7 +21,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from streamtable.base.hosts import OwnHosts
 from streamtable.base.log_stream import LogStream
-from streamtable.base.settings import Address, LogLevel
+from streamtable.base.settings import Address, LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -37,19 +37,20 @@ def log_to_stderr_by_default() -> None:
     Tracebacks show no local variables: a handler's are the records of customers, hundreds at a time.
     """
     if not structlog.is_configured():
-        console = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
-        structlog.configure(
-            processors=[*structlog.get_config()["processors"][:-1], console], logger_factory=_default_logger
-        )
+        processors = [*structlog.get_config()["processors"][:-1], _console(sys.stderr)]
+        structlog.configure(processors=processors, logger_factory=_default_logger)
+
+
+def _console(stream: TextIO, **more: Any) -> structlog.dev.ConsoleRenderer:
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain, **more)
 
 
 def _default_logger(*_: object) -> structlog.PrintLogger:
     return structlog.PrintLogger(cast("TextIO", LogStream(sys.stderr)))
 
 
-def log_as_set(log_format: Literal["json", "console"] | None, level: LogLevel) -> None:
+def log_as_set(log_format: LogFormat | None, level: LogLevel) -> None:
     """Configure logs on standard error as `configure_logging` does, unless the program has configured logging itself."""
     own = structlog.is_configured() and structlog.get_config()["logger_factory"] is not _default_logger
     if not own and not logging.getLogger().handlers:
@@ -57,10 +58,7 @@ def log_as_set(log_format: Literal["json", "console"] | None, level: LogLevel) -
 
 
 def configure_logging(
-    log_format: Literal["json", "console"] | None,
-    level: LogLevel,
-    stream: TextIO,
-    lost: Callable[[], object] = bool,
+    log_format: LogFormat | None, level: LogLevel, stream: TextIO, lost: Callable[[], object] = bool
 ) -> None:
     """Configure how log lines are written: ours, and log lines of libraries that use the standard `logging`.
 
@@ -84,12 +82,7 @@ def configure_logging(
     if chosen == "json":
         finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        plain = structlog.dev.plain_traceback
-        finish = [
-            structlog.dev.ConsoleRenderer(
-                colors=stream.isatty(), exception_formatter=plain, timestamp_key="time"
-            )
-        ]
+        finish = [_console(stream, timestamp_key="time")]
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*common, *finish],

@@ -26,7 +26,7 @@ def make(
     on_unreadable: OnUnreadable | None = None, capacity_bytes: int = 1 << 20,
 ) -> Watch[str, int]:  # fmt: skip
     reader = RowReader(TABLE, lambda key: 0, Metrics.register(CollectorRegistry()), "view")
-    return Watch(TABLE, key, prefix, capacity, capacity_bytes, closed, reader, on_unreadable)
+    return Watch(reader, (key, prefix), capacity, capacity_bytes, closed, on_unreadable)
 
 
 def offer(watch: Watch[str, int], *changed: Any) -> None:

@@ -21,8 +21,8 @@ from streamtable_cli.decoding import decoder_of
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, show_findings
 from streamtable_cli.session import CommandSession, session_of
+from streamtable_cli.topics import DECLARED
 
-DECLARED = Path("infra/topics.yaml")
 SCHEMAS = Path("proto/avro")
 OVER_S = 10.0
 """The seconds between two snapshots: longer than batches take, so that a running group commits in between."""
@@ -53,8 +53,7 @@ def doctor(
     schemas: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help=f"A folder with the schemas of statuses and rows; {SCHEMAS} if it exists.",
+            metavar="FOLDER", help=f"A folder with the schemas of statuses and rows; {SCHEMAS} if it exists."
         ),
     ] = None,
     over: Annotated[

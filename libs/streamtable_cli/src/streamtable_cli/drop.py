@@ -20,7 +20,6 @@ from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.declared import load
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.offsets import unread
-from streamtable_cli.doctor import DECLARED
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
@@ -34,6 +33,7 @@ from streamtable_cli.reset import (
     refuse_members,
 )
 from streamtable_cli.session import session_of
+from streamtable_cli.topics import DECLARED
 
 NAMED_MAX = 20
 
@@ -61,8 +61,7 @@ def drop(
     group: GroupName,
     *,
     with_dead_letters: Annotated[
-        bool,
-        typer.Option("--with-dead-letters", help="Also if some were never replayed or processed."),
+        bool, typer.Option("--with-dead-letters", help="Also if some were never replayed or processed.")
     ] = False,
     file: Annotated[
         Path | None,

@@ -28,23 +28,12 @@ def list_command(ctx: typer.Context, *, as_json: AsJson = False) -> None:
         listed = cluster.retried(cluster.admin.groups)
         described = cluster.describe_groups([group.name for group in listed])
         found = [described.get(group.name, group) for group in listed]
+    rows = [(each.name, each.state, each.protocol, len(each.members)) for each in found]
     if as_json:
-        show_json(
-            [
-                {
-                    "name": each.name,
-                    "state": each.state,
-                    "protocol": each.protocol,
-                    "members": len(each.members),
-                }
-                for each in found
-            ]
-        )
+        names = ("name", "state", "protocol", "members")
+        show_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    show_table(
-        ("group", "state", "protocol", "members"),
-        ((each.name, each.state, each.protocol, len(each.members)) for each in found),
-    )
+    show_table(("group", "state", "protocol", "members"), rows)
 
 
 @app.command("describe")

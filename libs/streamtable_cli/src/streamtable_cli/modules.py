@@ -4,7 +4,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ _SPEC = re.compile(r"(?P<module>[^:()]+):(?P<path>[^:()]+)(?P<call>\((?P<text>[^
 def load_group(spec: str) -> Group[Any, Any]:
     """Return the only group of a program, like `load_groups`. Raises `ConfigurationError` for a flow of several groups."""
     found = _named(spec)
-    groups = _groups_of(found, spec)
+    groups = _groups_of([found], spec)
     if len(groups) > 1:
         flow = str(getattr(found, "name", ""))  # its groups are named `<flow>` and `<flow>-<step>`
         each = ", ".join(f"{spec}.group({group.name[len(flow) + 1 :]})" for group in groups)
@@ -36,7 +36,7 @@ def load_groups(spec: str) -> list[Group[Any, Any]]:
     Raises:
         ConfigurationError: The module cannot be imported, it has no group or flow of that name, or the function fails.
     """
-    return _groups_of(_named(spec), spec)
+    return _groups_of([_named(spec)], spec)
 
 
 Program = list[Group[Any, Any]] | Callable[[], object]
@@ -50,10 +50,7 @@ def load_program(spec: str) -> Program:
     """
     found = _named(spec)
     if isinstance(found, list | tuple):
-        try:
-            return groups_in(found)
-        except GraphError as error:
-            raise ConfigurationError(f"{spec!r}: {error}") from error
+        return _groups_of(found, spec)
     if not _is_program(found) and callable(found) and not isinstance(found, type):
         try:
             inspect.signature(found).bind()
@@ -63,12 +60,12 @@ def load_program(spec: str) -> Program:
             ) from error
         program: Callable[[], object] = found
         return program
-    return _groups_of(found, spec)
+    return _groups_of([found], spec)
 
 
-def _groups_of(found: Any, spec: str) -> list[Group[Any, Any]]:
+def _groups_of(found: Iterable[Any], spec: str) -> list[Group[Any, Any]]:
     try:
-        return groups_in([found])
+        return groups_in(found)
     except GraphError as error:  # neither a group nor a flow, or the parts of a flow contradict each other
         raise ConfigurationError(f"{spec!r}: {error}") from error
 

@@ -5,6 +5,7 @@ with the old one: they have the position of the group's table, which does not ch
 """
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import Annotated
 
@@ -119,8 +120,7 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
         now=time.time(),
         bytes_max=topic.max_message_bytes,
     )
-    outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-skip")
-    try:
+    with closing(cluster.kafka.transactional_producer(f"{group}.streamtable-cli-skip")) as outbox:
         outbox.open(OPEN_S)
         # A transaction that another run left open is aborted now, so the offsets committed by now are final.
         if cluster.committed(group).get(record.place) != committed:
@@ -133,16 +133,10 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
             outbox.abort(COMMIT_S)
             raise
         outbox.commit(COMMIT_S)
-    finally:
-        outbox.close()
 
 
 def _send_offset(
-    cluster: Cluster,
-    outbox: TransactionalProducer,
-    group: str,
-    record: RecordBatch,
-    committed: Committed,
+    cluster: Cluster, outbox: TransactionalProducer, group: str, record: RecordBatch, committed: Committed
 ) -> None:
     outbox.flush(COMMIT_S)
     refuse_members(cluster, group)  # the prompt may have been open for a while

@@ -5,7 +5,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from streamtable.base.types import TopicPartition
 from streamtable_cli.output import console, note
@@ -19,10 +27,7 @@ class Terminal:
     @contextmanager
     def reading(self, offsets: int) -> Iterator[Callable[[int], None]]:
         """Show the progress over this number of offsets."""
-        columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        progress = Progress(
-            *columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-        )
+        progress = bar(TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         try:
             yield _Advance(progress, offsets)
         finally:
@@ -34,6 +39,11 @@ class Terminal:
             f"note: {place} is shown up to {position}; the records from there to {end} are held back by a transaction that "
             "is still open"
         )
+
+
+def bar(*columns: ProgressColumn) -> Progress:
+    """Return a progress bar on standard error, which shows itself on a terminal only."""
+    return Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 class _Advance:

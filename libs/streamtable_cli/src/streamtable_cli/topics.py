@@ -18,6 +18,7 @@ from streamtable_cli.session import CommandSession, session_of
 from streamtable_cli.tail import tail
 
 CHANGE_S = 30.0
+DECLARED = Path("infra/topics.yaml")
 
 app = typer.Typer(no_args_is_help=True, help="Topics: existing and declared ones, and their records.")
 
@@ -75,9 +76,7 @@ def _topic(cluster: Cluster, name: str, topic: Any) -> dict[str, Any]:
 
 
 @app.command("plan")
-def plan_command(
-    ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
-) -> None:
+def plan_command(ctx: typer.Context, file: File = DECLARED, *, as_json: AsJson = False) -> None:
     """Show the changes that `apply` would make. Exit code 2 if it would refuse."""
     found = _plan(session_of(ctx), file)
     _show(found, as_json=as_json)
@@ -86,9 +85,7 @@ def plan_command(
 
 
 @app.command("apply")
-def apply_command(
-    ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
-) -> None:
+def apply_command(ctx: typer.Context, file: File = DECLARED, *, as_json: AsJson = False) -> None:
     """Create missing topics and make safe changes to configurations. If any change must be refused, none is made."""
     session = session_of(ctx)
     found = _plan(session, file)
@@ -145,22 +142,12 @@ def _show(found: TopicPlan, *, as_json: bool) -> None:
     rows: list[tuple[str, str | Text, str]] = []
     for topic in found.create:
         config = ", ".join(f"{name}={value}" for name, value in topic.config.items())
-        rows.append(
-            (
-                topic.name,
-                "create",
-                f"{count(topic.partitions, 'partition')}, {count(topic.replication, 'replica')} {config}",
-            )
-        )
+        details = f"{count(topic.partitions, 'partition')}, {count(topic.replication, 'replica')} {config}"
+        rows.append((topic.name, "create", details))
     rows += [(each.topic, "alter", f"{each.name}: {each.found} -> {each.declared}") for each in found.alter]
-    rows += [
-        (
-            each.topic,
-            Text("refused", "red"),
-            f"{each.name} is {each.found}, but {each.declared} is declared: {each.problem}",
-        )
-        for each in found.refused
-    ]
+    for each in found.refused:
+        details = f"{each.name} is {each.found}, but {each.declared} is declared: {each.problem}"
+        rows.append((each.topic, Text("refused", "red"), details))
     rows += [(name, "-", "as declared") for name in found.same]
     show_table(("topic", "to do", "details"), rows)
 

@@ -13,7 +13,7 @@ from streamtable_admin.acls import AclPlan, plan_declared_acls
 from streamtable_admin.declared import Declared, load
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
 from streamtable_cli.session import CommandSession, session_of
-from streamtable_cli.topics import CHANGE_S, File
+from streamtable_cli.topics import CHANGE_S, DECLARED, File
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,20 +31,14 @@ Passwords = Annotated[
 
 
 @app.command("plan")
-def plan_command(
-    ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
-) -> None:
+def plan_command(ctx: typer.Context, file: File = DECLARED, *, as_json: AsJson = False) -> None:
     """Show the changes that `apply` would make. The ACLs that a user needs follow from its declaration."""
     _show(_plan(session_of(ctx), load(file)), as_json=as_json)
 
 
 @app.command("apply")
 def apply_command(
-    ctx: typer.Context,
-    file: File = Path("infra/topics.yaml"),
-    passwords: Passwords = None,
-    *,
-    as_json: AsJson = False,
+    ctx: typer.Context, file: File = DECLARED, passwords: Passwords = None, *, as_json: AsJson = False
 ) -> None:
     """Grant declared users the ACLs that they need and revoke those that they do not; other users are not changed.
 

@@ -1,14 +1,13 @@
 """`streamtable visit`: runs a handler for every row of a group's table and shows its progress."""
 
 import shlex
-import sys
 import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, TextColumn
 
 from streamtable.base.topics import legal_name
 from streamtable.base.types import TopicPartition
@@ -17,8 +16,9 @@ from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.reading import follow
 from streamtable_cli.modules import load_group
-from streamtable_cli.output import AsJson, console, count, note, show_json, show_table
+from streamtable_cli.output import AsJson, count, note, show_json, show_table
 from streamtable_cli.session import session_of
+from streamtable_cli.terminal import bar
 from streamtable_cli.visits import Run, follow_run, rows_at_most, start, states_document
 
 
@@ -127,10 +127,7 @@ class Watching:
             return
         most = rows_at_most(self.cluster, f"{self.group}-table")
         looked_at = float("-inf")
-        columns = (TextColumn("visiting"), BarColumn(), TextColumn("{task.description}"))
-        with Progress(
-            *columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-        ) as progress:
+        with bar(TextColumn("visiting"), BarColumn(), TextColumn("{task.description}")) as progress:
             task = progress.add_task("", total=max(most, 1))
             for moved in follow_run(self.run, follow(self.cluster, self.run.reached)):
                 if moved:

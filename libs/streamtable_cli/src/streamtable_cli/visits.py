@@ -5,6 +5,7 @@ earlier unfinished one, which aborts it, and only then checks whether the run wa
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from streamtable.base.lag import readable
@@ -74,14 +75,7 @@ class Run:
         return found
 
 
-def start(
-    cluster: Cluster,
-    group: str,
-    run: Run,
-    places: list[TopicPartition],
-    *,
-    made_up: bool,
-) -> bool:
+def start(cluster: Cluster, group: str, run: Run, places: list[TopicPartition], *, made_up: bool) -> bool:
     """Start a run, unless it was started before, and read its records.
 
     Args:
@@ -98,8 +92,7 @@ def start(
         Refused: The run's id belongs to another run.
         StreamtableError: Kafka failed. The call can be repeated.
     """
-    outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-visit")
-    try:
+    with closing(cluster.kafka.transactional_producer(f"{group}.streamtable-cli-visit")) as outbox:
         outbox.open(OPEN_S)
         marks = cluster.admin.watermarks(places)
         starts = {place: mark.high if made_up else mark.low for place, mark in marks.items()}
@@ -120,8 +113,6 @@ def start(
             outbox.abort(COMMIT_S)
             raise
         outbox.commit(COMMIT_S)
-    finally:
-        outbox.close()
     run.states = {place.partition: first for place in places}
     return True
 

@@ -12,9 +12,9 @@ from streamtable import Ack, BadToken, Kafka, PartitionNotAssigned, Table, Unrea
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.closing import Closing
 from streamtable.base.decoding import decoded
-from streamtable.base.keys import Span, as_key, prefix_span, spans_of
+from streamtable.base.keys import as_key, prefix_span, spans_of
 from streamtable.base.own_process import OwnProcess
-from streamtable.base.ports import TopicInfo
+from streamtable.base.ports import Span, TopicInfo
 from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater

@@ -97,7 +97,7 @@ class Cluster:
         places = self._places(topics)
         return _by_topic(self._answer(lambda: self._admin.stable_ends(places)))
 
-    def wait_stable(self, topic: str, until: Offsets, wait_s: float) -> None:
+    def wait_stable(self, topic: str, until: Offsets, wait_s: float = 60.0) -> None:
         """Wait until all records before these offsets can be read: a commit becomes visible with a short delay.
 
         Raises:

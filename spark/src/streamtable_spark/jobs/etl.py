@@ -26,7 +26,7 @@ from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.checkpoint import Read, check_kept, check_planned, last_finished, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, undisturbed
+from streamtable_spark.jobs.formats import LakeTables, Reached, undisturbed
 from streamtable_spark.jobs.job_args import ended, job_parser, local_of
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, check_renames
@@ -183,7 +183,7 @@ class Etl:
             check_planned(files, checkpoint, read, written)
         return read or {}
 
-    def _read(self, tables: DeltaTables | ParquetTables) -> None:
+    def _read(self, tables: LakeTables) -> None:
         settings = self._settings
         source = (
             self._spark.readStream.format("kafka")
@@ -224,7 +224,7 @@ class Etl:
         finally:
             query.stop()
 
-    def _take(self, tables: DeltaTables | ParquetTables, records: DataFrame, batch: int) -> None:
+    def _take(self, tables: LakeTables, records: DataFrame, batch: int) -> None:
         """Write one batch into all tables; called again with the same records after a crash."""
         self._reached("planned")
         tables.append(BRONZE, layers.bronze(records, batch), batch)
@@ -270,7 +270,7 @@ class Etl:
         return self._records() / offsets if offsets else 1.0
 
     def _earlier(
-        self, tables: DeltaTables | ParquetTables, topic: Topic, batch: int, days: Iterable[date]
+        self, tables: LakeTables, topic: Topic, batch: int, days: Iterable[date]
     ) -> DataFrame | None:
         """Return the silver rows of the days within the topic's horizon; None if there are none."""
         name = f"silver/{topic.name}"

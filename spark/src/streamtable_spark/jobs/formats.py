@@ -209,6 +209,9 @@ class ParquetTables(_Folder):
         return sorted(int(each.removeprefix("batch=")) for each in names if each.startswith("batch="))
 
 
+LakeTables = DeltaTables | ParquetTables
+
+
 def _last(table: DataFrame) -> int:
     row = table.agg(fn.max("batch").alias("batch")).first()
     return -1 if row is None or row["batch"] is None else int(row["batch"])

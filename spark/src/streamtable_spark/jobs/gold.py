@@ -4,13 +4,11 @@ from collections.abc import Mapping
 
 from pyspark.sql import functions as fn
 
-from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.formats import DeltaTables, LakeTables
 from streamtable_spark.jobs.topics import Result
 
 
-def refresh(
-    tables: DeltaTables | ParquetTables, results: Mapping[str, Result], *, whole: bool = False
-) -> list[str]:
+def refresh(tables: LakeTables, results: Mapping[str, Result], *, whole: bool = False) -> list[str]:
     """Update results. Safe to repeat. A result is skipped while one of its topics has no silver table.
 
     Args:
@@ -25,7 +23,7 @@ def refresh(
     return [name for name, result in results.items() if _refresh(tables, f"gold/{name}", result, whole=whole)]
 
 
-def _refresh(tables: DeltaTables | ParquetTables, name: str, result: Result, *, whole: bool) -> bool:
+def _refresh(tables: LakeTables, name: str, result: Result, *, whole: bool) -> bool:
     sources = [f"silver/{topic}" for topic in result.topics]
     if not all(map(tables.exists, sources)):
         return False

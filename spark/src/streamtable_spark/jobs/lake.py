@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from streamtable_spark.errors import ConfigurationError, OtherLake
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.formats import DeltaTables, LakeTables, ParquetTables
 from streamtable_spark.jobs.writer_lock import WRITING
 
 SCHEMES: Final = {"file", "hdfs", "s3a", "gs", "abfss"}
@@ -92,7 +92,7 @@ class Lake:
         """Write the origin of the lake."""
         self._files.write(self._origin, json.dumps(asdict(origin), indent=1))
 
-    def tables(self, origin: Origin) -> DeltaTables | ParquetTables:
+    def tables(self, origin: Origin) -> LakeTables:
         """Return the tables of the lake, in their format."""
         if origin.format == "delta":
             return DeltaTables(self.spark, self.folder, origin.lake)

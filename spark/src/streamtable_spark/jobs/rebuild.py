@@ -46,7 +46,6 @@ STAGES: Final = (
     "reading it back",
     "committing the offsets",
 )
-_STABLE_S: Final = 60.0
 
 Reached = Callable[[str], None]
 Positions = Mapping[str, Offsets]
@@ -192,7 +191,7 @@ def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Dige
 def _changelog(session: SparkSession, cluster: Cluster, topic: str) -> DataFrame:
     """Return all committed records, once the transactions that fencing has aborted are closed."""
     ends = cluster.ends([topic])[topic]
-    cluster.wait_stable(topic, ends, _STABLE_S)
+    cluster.wait_stable(topic, ends)
     return read(session, cluster.bootstrap_servers, spans_to({topic: ends}, cluster.starts([topic])))
 
 

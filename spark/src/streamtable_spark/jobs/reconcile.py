@@ -37,7 +37,6 @@ from streamtable_spark.transforms.changelog import ROW, rows_held
 from streamtable_spark.transforms.differences import DIFFERENT, MISSING, OVERWRITTEN, differences, overwritten
 
 STAGES: Final = ("asking where the group stands", "computing the table", "comparing", "writing the report")
-_STABLE_S: Final = 60.0
 _SHOWN_MAX: Final = 1_000
 _PRINTED: Final = 20
 _LAG_MS_MAX: Final = 10**12  # Kafka's greatest is more than a timedelta holds
@@ -217,7 +216,7 @@ def _wait_readable(cluster: Cluster, cut: Cut, tables: Mapping[str, Offsets]) ->
             "its table cannot be computed"
         )
     for topic, parts in topics.items():
-        cluster.wait_stable(topic, parts, _STABLE_S)
+        cluster.wait_stable(topic, parts)
 
 
 def _partitions(

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypedDict
 
 from contracts.records import JOB_RUN, JobDifference, JobInput, JobRun
@@ -140,6 +141,7 @@ class RunsTopic:
         self._emitter.close(CLOSE_S)
 
 
+@dataclass(eq=False)
 class Run:
     """One run, reported by a background thread: at its start, when its progress changes, every ten seconds, and at its end.
 
@@ -151,19 +153,13 @@ class Run:
         look_s: The interval between two checks for progress, in seconds.
     """
 
-    def __init__(
-        self,
-        subject: Subject,
-        reporters: Sequence[Reporter],
-        standing: Callable[[], Standing],
-        now: Callable[[], int],
-        look_s: float = LOOK_S,
-    ) -> None:
-        self._subject = subject
-        self._reporters = reporters
-        self._standing = standing
-        self._now = now
-        self._look_s = look_s
+    _subject: Subject
+    _reporters: Sequence[Reporter]
+    _standing: Callable[[], Standing]
+    _now: Callable[[], int]
+    look_s: float = LOOK_S
+
+    def __post_init__(self) -> None:
         self._complained: set[Reporter] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look, name="run", daemon=True)
@@ -182,7 +178,7 @@ class Run:
 
     def _look(self) -> None:
         reported, reported_at = self._standing(), self._now()
-        while not self._stopping.wait(self._look_s):
+        while not self._stopping.wait(self.look_s):
             if self._standing() is not reported or self._now() - reported_at >= STILL_THERE_S * 1000:
                 reported, reported_at = self._standing(), self._now()
                 self._tell("running")

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.formats import DeltaTables, LakeTables
 from streamtable_spark.jobs.lake import BRONZE
 from streamtable_spark.jobs.topics import Topic
 from streamtable_spark.transforms import layers
@@ -17,7 +17,7 @@ WIDER: Final = {("int", "bigint"), ("int", "double"), ("float", "double")}
 """The promotions of Avro that Delta knows as well."""
 
 
-def check_columns(tables: DeltaTables | ParquetTables, topic: Topic) -> None:
+def check_columns(tables: LakeTables, topic: Topic) -> None:
     """Check that a topic's rows fit into its table, if there is one. Where Delta can widen numbers, let it do so.
 
     Raises:

@@ -31,18 +31,9 @@ def differences(expected: DataFrame, live: DataFrame, compared: Sequence[str]) -
         .when(fn.col("expected").isNull(), EXTRA)
         .when(~_same(compared), DIFFERENT)
     )
-    return (
-        joined.withColumn("difference", kind)
-        .where("difference IS NOT NULL")
-        .select(
-            "partition",
-            "key",
-            "difference",
-            fn.to_json("expected").alias("expected"),
-            fn.to_json("live").alias("live"),
-            "live_value",
-        )
-    )
+    found = joined.withColumn("difference", kind).where("difference IS NOT NULL")
+    rows = [fn.to_json(side).alias(side) for side in ("expected", "live")]
+    return found.select("partition", "key", "difference", *rows, "live_value")
 
 
 def overwritten(found: DataFrame, later: DataFrame) -> DataFrame:

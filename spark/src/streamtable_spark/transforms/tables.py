@@ -135,16 +135,8 @@ def _that_count(clicks: DataFrame, event_id: str = "id", within: timedelta = WIT
     """Return the events that repeat no earlier one."""
     retry = fn.col("topic") != fn.col("input") if "input" in clicks.columns else fn.lit(False)
     read = clicks.where("event IS NOT NULL")
-    return accepted(
-        read.select(
-            *PLACE,
-            "offset",
-            "timestamp",
-            fn.col("event").getField(event_id).alias("id"),
-            retry.alias("retry"),
-        ),
-        within,
-    )
+    of_event = fn.col("event").getField(event_id).alias("id")
+    return accepted(read.select(*PLACE, "offset", "timestamp", of_event, retry.alias("retry")), within)
 
 
 TABLES: Mapping[str, GroupTable] = {

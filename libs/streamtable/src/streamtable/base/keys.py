@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from streamtable.base.ports import CanonicalKeys, Codec, OrderedKeys, VersionedKeys, WindowedKeys
+from streamtable.base.ports import CanonicalKeys, Codec, OrderedKeys, Span, VersionedKeys, WindowedKeys
 from streamtable.errors import GraphError
 
 K = TypeVar("K")
-Span = tuple[bytes | None, bytes | None]
-"""The first encoded key of a range, and the one behind the last; None: without a bound."""
 
 
 class RecordKey(dict[Any, Any]):

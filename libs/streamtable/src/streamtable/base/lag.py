@@ -5,8 +5,9 @@ compaction has removed. Few offsets are therefore counted as records; of many th
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
+from streamtable.base.ports import ClusterClient
 from streamtable.base.types import TopicPartition, Watermarks
 
 COUNTED_MAX: Final = 100
@@ -15,21 +16,13 @@ COUNTED_MAX: Final = 100
 Offsets = Mapping[TopicPartition, int]
 
 
-class Ends(Protocol):
-    """Knows the first and the end offset of partitions."""
-
-    def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]: ...
-
-    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-
-
-def readable(ends: Ends, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+def readable(cluster: ClusterClient, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
     """Return the watermarks of the records that can be read now: an open transaction ends them."""
     places = list(places)
-    stable = ends.stable_ends(places)
+    stable = cluster.stable_ends(places)
     return {
         place: Watermarks(low, max(low, min(high, stable.get(place, high))))
-        for place, (low, high) in ends.watermarks(places).items()
+        for place, (low, high) in cluster.watermarks(places).items()
     }
 
 

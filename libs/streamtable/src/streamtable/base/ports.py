@@ -75,13 +75,15 @@ class Codec(Protocol[T]):
 # ---- store --------------------------------------------------------------------------------------------------------
 
 
+Span = tuple[bytes | None, bytes | None]
+"""The first encoded key of a range, and the one behind the last; None: without a bound."""
+
+
 @runtime_checkable
 class OrderedKeys(Protocol[K_contra]):
     """The codec of keys that have an order, as ranges of keys need it."""
 
-    def spans(
-        self, start: K_contra | None, end: K_contra | None
-    ) -> Sequence[tuple[bytes | None, bytes | None]]:
+    def spans(self, start: K_contra | None, end: K_contra | None) -> Sequence[Span]:
         """Return the spans of encoded keys that hold the keys from `start` up to, not including, `end`, in their order.
 
         Args:
@@ -211,14 +213,27 @@ class WindowedKeys(Protocol[K_contra]):
         """Return whether the window of an encoded key overlaps the range."""
 
 
-class Store(Protocol):
+class CommittedRows(Protocol):
+    """The rows of a partition as of the last commit, by key."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None
+    ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]: ...
+
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+        """Return the rows of several short ranges as `scan` does, for a lookup each; less if they come in order."""
+
+    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """As `ranges`, in one list."""
+
+
+class Store(CommittedRows, Protocol):
     """The rows of one partition on this machine, in key order, with a checkpoint that is written atomically with them.
 
     One thread writes; any may read. All may raise `StoreCorrupted` (load again) and `StoreBroken` (disk full or failing).
     """
-
-    def get(self, key: bytes) -> bytes | None: ...
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def write(
         self, changes: Iterable[tuple[bytes, bytes | None]], checkpoint: bytes, *, bulk: bool = False
@@ -242,12 +257,6 @@ class Store(Protocol):
 
         A damaged file raises `StoreCorrupted` at the latest when the iterator ends; it never ends early in silence.
         """
-
-    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
-        """Return the rows of several short ranges as `scan` does, for a lookup each; less if they come in order."""
-
-    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """As `ranges`, in one list."""
 
     def size_bytes(self) -> int:
         """About how many bytes the store takes on disk and in memory tables."""

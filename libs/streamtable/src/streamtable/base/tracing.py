@@ -74,25 +74,12 @@ class _Untraced:
 
     def end(self, failure: BaseException | None = None) -> None: ...
 
-    def __enter__(self) -> Self:
+    def _begin(self, *_: object, **__: object) -> Self:
         return self
+
+    send = process = commit = apply = ask = __enter__ = _begin
 
     def __exit__(self, *_: object) -> None: ...
-
-    def send(self, topic: str) -> Span:  # noqa: ARG002 - as for all below: nothing is traced
-        return self
-
-    def process(self, group: str, batches: Sequence[RecordBatch]) -> Span:  # noqa: ARG002
-        return self
-
-    def commit(self, group: str, sources: Sequence[Headers]) -> Span:  # noqa: ARG002
-        return self
-
-    def apply(self, view: str, records: RecordBatch) -> Span:  # noqa: ARG002
-        return self
-
-    def ask(self, store: str, operation: str, keys: int) -> Span:  # noqa: ARG002
-        return self
 
 
 UNTRACED: Final = _Untraced()

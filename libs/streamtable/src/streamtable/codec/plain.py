@@ -11,7 +11,7 @@ from exactavro import avro_branch_of
 from exactjson import finite
 from streamtable.base.decoding import decode_each
 from streamtable.base.keys import ListKey, RecordKey
-from streamtable.base.ports import Decoded, JsonValue
+from streamtable.base.ports import Decoded, JsonValue, Span
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import DeserializationError, SerializationError
 
@@ -66,7 +66,7 @@ class String:
         except UnicodeDecodeError:
             return decode_each(self.decode, data)
 
-    def spans(self, start: str | None, end: str | None) -> list[tuple[bytes | None, bytes | None]]:
+    def spans(self, start: str | None, end: str | None) -> list[Span]:
         """See `ports.OrderedKeys`: UTF-8 has the order of the code points."""
         return [(None if start is None else self.encode(start), None if end is None else self.encode(end))]
 
@@ -88,7 +88,7 @@ class Bytes:
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[bytes]:
         return Decoded(list(data), {})
 
-    def spans(self, start: bytes | None, end: bytes | None) -> list[tuple[bytes | None, bytes | None]]:
+    def spans(self, start: bytes | None, end: bytes | None) -> list[Span]:
         """See `ports.OrderedKeys`."""
         return [(start, end)]
 
@@ -122,7 +122,7 @@ class Long:
             return decode_each(self.decode, data)
         return Decoded(Lazy(len(items), lambda: list(unpack(f">{len(items)}q", b"".join(items)))), {})
 
-    def spans(self, start: int | None, end: int | None) -> list[tuple[bytes | None, bytes | None]]:
+    def spans(self, start: int | None, end: int | None) -> list[Span]:
         """See `ports.OrderedKeys`: the bytes of negative numbers sort after all others."""
         first = None if start is None else self.encode(start)
         after = None if end is None else self.encode(end)

@@ -7,7 +7,6 @@ import orjson
 
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES
-from streamtable.base.tracing import carrying
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices, Work
 from streamtable.engine.output.buffer import OutputBuffer
@@ -147,9 +146,7 @@ class AdaptedTask(BaseTask):
         records, letters = self._outputs.records, self._outputs.dead_letters
         self._outputs.forget()
         self._outputs.dead_letters = letters
-        if context:
-            records = [each._replace(headers=carrying(each.headers, context)) for each in records]
-        services.send_ahead(records)
+        services.send_ahead(records, context)
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 

@@ -6,13 +6,14 @@ the consumer's poll; they start and stop work but never wait for the broker, exc
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.topics import Table
-from streamtable.base.types import Committed, TopicPartition, Watermarks
+from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.recovery.hanging import ReadProgress
@@ -54,66 +55,7 @@ class TableFollower(Protocol):
         """Stop following and close the stores."""
 
 
-class TableTasks:
-    """Makes tasks over local tables; implements `basetask.Tasks`.
-
-    Args:
-        group: The graph.
-        settings: The settings of the processor.
-        clock: The clock of the tasks.
-        lookups: Whole tables, by name.
-    """
-
-    def __init__(
-        self,
-        group: Group[Any, Any],
-        settings: ProcessorSettings,
-        clock: Clock,
-        lookups: Mapping[str, FollowedTable],
-    ) -> None:
-        self._group = group
-        self._settings = settings
-        self._clock = clock
-        self._lookups = lookups
-        # By partition; outlive the tasks.
-        self._modes: defaultdict[int, CarefulMode] = defaultdict(CarefulMode)
-
-    def recover(
-        self, partition: int, committed: Mapping[str, Committed | None]
-    ) -> Mapping[str, Committed | None]:
-        """Do nothing: the engine loads all that such a task has."""
-        del partition
-        return committed
-
-    def make(self, recovered: Restore) -> Task:
-        assert recovered.plan is not None, "asked for before it is ready"
-        table = self._group.table.name if self._group.persist else ""
-        return Task(
-            self._group,
-            recovered.topics,
-            recovered.partition,
-            stores=recovered.stores,
-            changelog_position=recovered.position(table),
-            named_positions={
-                name: recovered.position(self._group.named_topic(name)) for name in self._group.named_tables
-            },
-            next_offsets=recovered.next_offsets(self._group),
-            uncommitted=recovered.plan.uncommitted,
-            cache_bytes=self._settings.cache_bytes,
-            clock=self._clock,
-            loaded_at=recovered.asked_at,
-            lookups=self._lookups,
-            around=self._settings.around,
-            tracer=self._settings.tracer,
-            mode=self._modes[recovered.partition],
-            times=recovered.plan.times,
-            repeats=recovered.plan.repeats,
-        )
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-
+@dataclass(eq=False)
 class Assignment:
     """The partitions of this member; a `RebalanceListener`.
 
@@ -125,33 +67,27 @@ class Assignment:
         clock: The clock of the tasks.
         rebalanced: Called with the name of each callback.
         lookups: Whole tables, by name; no partition goes to work before all of them are ready.
-        tasks: Makes the tasks; over local tables unless given.
+        maker: Makes the tasks; over local tables unless given.
 
     Attributes:
         companions: What works beside the records; None: nothing.
     """
 
-    def __init__(
-        self,
-        group: Group[Any, Any],
-        restorer: Restorer,
-        commit: Callable[[], None],
-        settings: ProcessorSettings,
-        clock: Clock,
-        rebalanced: Callable[[str], None],
-        lookups: Mapping[str, FollowedTable],
-        tasks: Tasks | None = None,
-    ) -> None:
+    _group: Group[Any, Any]
+    _restorer: Restorer
+    _commit: Callable[[], None]
+    _settings: ProcessorSettings
+    _clock: Clock
+    _rebalanced: Callable[[str], None]
+    _lookups: Mapping[str, FollowedTable]
+    _maker: Tasks | None = None
+
+    def __post_init__(self) -> None:
         self.tasks: dict[int, BaseTask] = {}
         self.restores: dict[int, Restore] = {}
-        self.companions = group.companions(clock, by_hand=settings.by_hand)
-        self._group = group
-        self._restorer = restorer
-        self._commit = commit
-        self._settings = settings
-        self._lookups = lookups
-        self._make = (tasks or TableTasks(group, settings, clock, lookups)).make
-        self._rebalanced = rebalanced
+        self.companions = self._group.companions(self._clock, by_hand=self._settings.by_hand)
+        # By partition; outlive the tasks.
+        self._modes: defaultdict[int, CarefulMode] = defaultdict(CarefulMode)
         self._owned: defaultdict[int, set[str]] = defaultdict(set)
         self._left: set[str] = set()
 
@@ -191,7 +127,7 @@ class Assignment:
                 raise restore.failure or Fatal("a recovery failed without a reason")
             if restore.stage is Stage.READY and restore.plan is not None:
                 del self.restores[partition]
-                task = self._make(restore)
+                task = self._task_over_tables(restore) if self._maker is None else self._maker.make(restore)
                 task.kept_records, task.seen_before = restore.plan.records, restore.plan.seen
                 if self.companions is not None and task.due is not None:
                     task.due.accompany(self.companions)
@@ -255,6 +191,31 @@ class Assignment:
         """The monotonic time since when a recovery waits for a transaction that holds the group's offsets, or None."""
         since = [restore.offsets_pending_since for restore in list(self.restores.values())]
         return min((each for each in since if each is not None), default=None)
+
+    def _task_over_tables(self, recovered: Restore) -> Task:
+        assert recovered.plan is not None, "asked for before it is ready"
+        table = self._group.table.name if self._group.persist else ""
+        return Task(
+            self._group,
+            recovered.topics,
+            recovered.partition,
+            stores=recovered.stores,
+            changelog_position=recovered.position(table),
+            named_positions={
+                name: recovered.position(self._group.named_topic(name)) for name in self._group.named_tables
+            },
+            next_offsets=recovered.next_offsets(self._group),
+            uncommitted=recovered.plan.uncommitted,
+            cache_bytes=self._settings.cache_bytes,
+            clock=self._clock,
+            loaded_at=recovered.asked_at,
+            lookups=self._lookups,
+            around=self._settings.around,
+            tracer=self._settings.tracer,
+            mode=self._modes[recovered.partition],
+            times=recovered.plan.times,
+            repeats=recovered.plan.repeats,
+        )
 
     def _release(self, places: Iterable[TopicPartition], *, current: bool = True) -> None:
         """Close the tasks of these partitions. `current`: no other process can have changed their tables."""

@@ -54,12 +54,13 @@ class CommitServices:
     """The services of the member that a task may use while it finishes its work.
 
     Attributes:
-        send_ahead: Sends records in the transaction of the next commit, and waits until Kafka has acknowledged them.
+        send_ahead: Sends records, with headers added, in the transaction of the next commit, and waits until Kafka has
+            acknowledged them.
         watermarks: Returns watermarks, as `ports.Cluster` does.
         records_max: The maximum number of records to process for one commit; None: no limit.
     """
 
-    send_ahead: Callable[[Sequence[OutputRecord]], None]
+    send_ahead: Callable[[Sequence[OutputRecord], Headers], None]
     watermarks: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Watermarks]]
     records_max: int | None = None
 

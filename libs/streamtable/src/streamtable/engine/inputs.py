@@ -6,6 +6,7 @@ would some day delete the marker, and with it seem to delete a record that the g
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import structlog
 
@@ -22,6 +23,7 @@ _MARKERS_SECONDS_MAX = 0.5
 _TOPIC_IDS_SECONDS = 0.2  # the default time between two commits
 
 
+@dataclass(eq=False)
 class Inputs:
     """The input topics of a member: their ids and the positions of its consumer in them.
 
@@ -34,24 +36,17 @@ class Inputs:
         tasks: The running tasks by partition; the caller adds and removes them.
     """
 
-    def __init__(
-        self,
-        group: str,
-        topic_ids: Mapping[str, str],
-        consumer: GroupConsumer,
-        cluster: ClusterClient,
-        clock: Clock,
-        tasks: Mapping[int, BaseTask],
-    ) -> None:
-        self._group = group
-        self._topic_ids = topic_ids
-        self._consumer = consumer
-        self._cluster = cluster
-        self._clock = clock
-        self._tasks = tasks
-        self._asked_at = clock.monotonic()
-        self._observed: ObservedEnds | None = None  # written by the background thread
-        self._noted: ObservedEnds | None = None
+    _group: str
+    _topic_ids: Mapping[str, str]
+    _consumer: GroupConsumer
+    _cluster: ClusterClient
+    _clock: Clock
+    _tasks: Mapping[int, BaseTask]
+    _observed: ObservedEnds | None = None  # written by the background thread
+    _noted: ObservedEnds | None = None
+
+    def __post_init__(self) -> None:
+        self._asked_at = self._clock.monotonic()
 
     def observed(self, ends: ObservedEnds) -> None:
         """Note the ends of the inputs from the broker. Background thread; tasks get them with the next `note_passed`."""

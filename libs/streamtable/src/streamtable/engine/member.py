@@ -16,7 +16,7 @@ from streamtable.base.failpoint import Failpoint
 from streamtable.base.message import with_prefixes
 from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.base.range_assignor import range_after_losses
-from streamtable.base.types import Guarantee, RecordBatch, TopicPartition
+from streamtable.base.types import Guarantee, Headers, RecordBatch, TopicPartition
 from streamtable.engine.assignment import Assignment, FollowedTable
 from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
 from streamtable.engine.commit.budget import STEP_SECONDS, TRANSACTION_STEPS, CommitBudget
@@ -122,19 +122,11 @@ class Member:
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         self._holding = Holding(self._consumer, clock)
         reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
-        standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
+        copied = [topics[name] for name in standby_tables(group)] if settings.standby else []
         choose = None if settings.standby is True else self._near_partitions
+        expand, headers = expansions(group), prefix_headers(group)
         standby = Standby(
-            group.tables,
-            standby_topics,
-            cluster,
-            reader,
-            stores,
-            clock,
-            meters.standby,
-            expansions(group),
-            prefix_headers(group),
-            choose,
+            group.tables, copied, cluster, reader, stores, clock, meters.standby, expand, headers, choose
         )
         eos = settings.guarantee is Guarantee.EXACTLY_ONCE
         self.restorer = Restorer(
@@ -333,8 +325,8 @@ class Member:
         self._go_back()
         return False
 
-    def _send_ahead(self, records: Sequence[OutputRecord]) -> None:
-        self._checkpoint.send_ahead(records)
+    def _send_ahead(self, records: Sequence[OutputRecord], context: Headers) -> None:
+        self._checkpoint.send_ahead(records, context)
         self._meters.sent_ahead(records)
 
     def _start_tasks(self) -> list[BaseTask]:

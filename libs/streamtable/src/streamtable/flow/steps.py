@@ -31,11 +31,7 @@ def map_values(function: Function, *, with_key: bool) -> Step:
 
 
 def map_pairs(function: Function) -> Step:
-    def step(_: Scope, records: Columns) -> Columns:
-        pairs = mapped(function, records.keys, records.values)
-        return _repaired(records, pairs)
-
-    return step
+    return lambda _, records: _repaired(records, mapped(function, records.keys, records.values))
 
 
 def flat_map_pairs(function: Function) -> Step:
@@ -110,11 +106,7 @@ def _repaired(records: Columns, pairs: Sequence[tuple[Any, Any]]) -> Columns:
 
 def send(stream: Stream[Any, Any]) -> Step:
     """Write the records to a stream, with their event times as timestamps."""
-
-    def step(scope: Scope, records: Columns) -> None:
-        _emit(scope, stream, records)
-
-    return step
+    return lambda scope, records: _emit(scope, stream, records)
 
 
 def send_chosen(choose: Function, streams: Sequence[Stream[Any, Any]]) -> Step:
@@ -170,11 +162,7 @@ def filter_rows(predicate: Function, *, with_key: bool) -> Step:
 
 
 def map_rows(function: Function, *, with_key: bool) -> Step:
-    def step(_: Scope, changes: Columns) -> Columns:
-        news, olds = _both(function, changes, with_key=with_key)
-        return changes.with_values(news, olds).only_changes()
-
-    return step
+    return lambda _, rows: rows.with_values(*_both(function, rows, with_key=with_key)).only_changes()
 
 
 def rows_as_records(_: Scope, changes: Columns) -> Columns:

@@ -11,7 +11,7 @@ from streamtable.base.topics import Stream
 from streamtable.codec import Long
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind, check_part
-from streamtable.flow.folds.folds import Keeping, Take, copied, taken, taking
+from streamtable.flow.folds.folds import Keeping, copied, taken, taking
 from streamtable.flow.folds.sessions import KeepSessions
 from streamtable.flow.folds.sliding import KeepSliding, times_state
 from streamtable.flow.folds.windows import KeepWindows, Late
@@ -69,41 +69,6 @@ class Windows(Generic[K, V]):
         if not isinstance(retention, timedelta) or retention < timedelta(0):
             raise GraphError(f"windows with retention={retention!r}: give a timedelta of 0 or more")
 
-    def kept(
-        self,
-        name: str,
-        operator: str,
-        keep_of: Callable[[State[Any, Any], Late], Keeping],
-        value: Codec[A],
-        more: tuple[State[Any, Any], ...],
-        take: Take | None,
-    ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `keep_of` makes its steps, which use `more` states and the records after `take`."""
-        plan, closed = self.plan, Closed()
-        plan.claim(name, operator)
-        key = self.window.key(self.key)
-        due = due_of(self.window, closed, self.retention, plan.on_error)
-        meaning = f"{operator} in {self.window.meaning}"
-        state = State(name, key=key, value=value, due=due, meaning=meaning)
-        step, leaf = taking(
-            take, keep_of(state, Late(self.late, state, beside=take is not None and self.late is not None))
-        )
-        edges = (state, *more, *([] if self.late is None else [Output(self.late, event_times=True)]))
-        label = f"{operator} {name!r} in {self.window.meaning}"
-        node = plan.add(
-            self.node.group,
-            label,
-            self.node,
-            step=step,
-            leaf=leaf,
-            edges=edges,
-            timed=True,
-            windowed=True,
-            grace_ms=self.window.grace_ms,
-            makes=name,
-        )
-        return WindowedTable(plan, node, key, value, state, closed, self.window)
-
 
 def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
     """Return the due times of the rows of a table with these windows: each is due when its window closes."""
@@ -137,30 +102,47 @@ class WindowedStream(Generic[K, V]):
             aggregate: The aggregate. For sessions it needs a `merge`.
             value: The codec of the rows.
         """
-        windows, window = self._windows, self._windows.window
+        windows, window, plan = self._windows, self._windows.window, self._windows.plan
+        operator, closed = aggregate.meaning, Closed()
         more: tuple[State[Any, Any], ...] = ()
         if isinstance(window, Sliding):
-            helper = f"{name}-times"
-            windows.plan.claim(helper, f"{aggregate.meaning}({name!r})")
-            more = (times_state(helper, windows.key, value, window, windows.plan.on_error),)
+            helper = plan.claim(f"{name}-times", f"{operator}({name!r})")
+            more = (times_state(helper, windows.key, value, window, plan.on_error),)
         elif isinstance(window, Session) and not aggregate.merges:
             raise GraphError(
-                f"{aggregate.meaning} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row "
+                f"{operator} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row "
                 "of two sessions that have become one"
             )
 
+        plan.claim(name, operator)
+        key = window.key(windows.key)
+        due = due_of(window, closed, windows.retention, plan.on_error)
+        state = State(name, key=key, value=value, due=due, meaning=f"{operator} in {window.meaning}")
         # Late records are written with their values.
         take, folded = taken(aggregate, beside=windows.late is not None)
-
-        def keep_of(state: State[Any, Any], late: Late) -> Keeping:
-            if isinstance(window, Session):
-                return KeepSessions(state, folded, window, late)
-            if isinstance(window, Sliding):
-                return KeepSliding(state, more[0], folded, window, late)
+        late = Late(windows.late, state, beside=take is not None and windows.late is not None)
+        keep: Keeping
+        if isinstance(window, Session):
+            keep = KeepSessions(state, folded, window, late)
+        elif isinstance(window, Sliding):
+            keep = KeepSliding(state, more[0], folded, window, late)
+        else:
             assert isinstance(window, TimeWindow), "there are no others"
-            return KeepWindows(state, folded, window, late)
-
-        return windows.kept(name, aggregate.meaning, keep_of, value, more, take)
+            keep = KeepWindows(state, folded, window, late)
+        step, leaf = taking(take, keep)
+        node = plan.add(
+            windows.node.group,
+            f"{operator} {name!r} in {window.meaning}",
+            windows.node,
+            step=step,
+            leaf=leaf,
+            edges=(state, *more, *([] if windows.late is None else [Output(windows.late, event_times=True)])),
+            timed=True,
+            windowed=True,
+            grace_ms=window.grace_ms,
+            makes=name,
+        )
+        return WindowedTable(plan, node, key, value, state, closed, window)
 
     def count(self, name: str, *, value: Codec[int] | None = None) -> "WindowedTable[K, int]":
         """Count the records of each key and window.

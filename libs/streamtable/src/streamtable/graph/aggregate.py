@@ -148,8 +148,7 @@ class OfNumbers(Aggregate[E_contra, V]):
         return self.start(self.of(event))
 
     def add(self, row: V, event: E_contra) -> V:
-        made: V = self.combine(row, self.of(event))
-        return made
+        return self.combine(row, self.of(event))
 
     def start(self, number: Any) -> V:
         """Return the row of one number."""
@@ -158,7 +157,7 @@ class OfNumbers(Aggregate[E_contra, V]):
 
     @staticmethod
     @abstractmethod
-    def combine(row: Any, number: Any, /) -> Any:
+    def combine(row: V, number: Any, /) -> V:
         """Return the row with another number; the same in whatever order the numbers come."""
 
     def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
@@ -171,8 +170,7 @@ class OfNumbers(Aggregate[E_contra, V]):
 @dataclass(frozen=True)
 class _Combine(OfNumbers[E_contra, V]):
     def merge(self, row: V, later: V) -> V:
-        made: V = self.combine(row, later)
-        return made
+        return self.combine(row, later)
 
 
 class Sum(_Combine[E_contra, N]):

@@ -165,12 +165,8 @@ def many_id_bytes(values: Sequence[Any]) -> list[bytes]:
         and text.count("-") == 4 * size
         and set(map(len, values)) == {_UUID_TEXT}
     ):
-        digits = text.replace("-", "")
-        try:
-            packed = bytes.fromhex(digits)
-        except ValueError:
-            return list(map(id_bytes, values))
-        if packed.hex() == digits:
+        packed = _unhexed(text.replace("-", ""))
+        if packed is not None:
             return [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
     return list(map(id_bytes, values))
 
@@ -211,7 +207,10 @@ def _ids_one_by_one(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes]
 def _uuid_bytes(text: str) -> bytes | None:
     if len(text) != _UUID_TEXT or any(text[at] != "-" for at in _DASHES):
         return None
-    digits = text.replace("-", "")
+    return _unhexed(text.replace("-", ""))
+
+
+def _unhexed(digits: str) -> bytes | None:
     try:
         packed = bytes.fromhex(digits)
     except ValueError:

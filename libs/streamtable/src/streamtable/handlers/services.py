@@ -14,12 +14,9 @@ from streamtable.handlers.timers import Timers
 V = TypeVar("V")
 
 
-class Emit(Protocol):
-    """Queue an output record for the next commit. Refuses undeclared topics and records that are too large."""
-
-    def __call__(
-        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
-    ) -> None: ...
+Emit = Callable[[Stream[Any, Any], Any, Any, Headers, int], None]
+"""Queues an output record for the next commit: stream, key, value, headers and timestamp in milliseconds. Refuses undeclared
+topics and records that are too large."""
 
 
 class EmitMany(Protocol):

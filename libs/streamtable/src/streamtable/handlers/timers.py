@@ -1,6 +1,7 @@
 """The timers of a key, as handlers set and cancel them, and the rows that keep those that are pending."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -27,12 +28,11 @@ class DeclaredTimer(Protocol[P]):
     def table(self) -> str: ...
 
 
-class Placed(Protocol):
-    """Take note of a timer that was set or cancelled (`when_ms` None), by the key of its row."""
-
-    def __call__(self, table: str, row_key: bytes, when_ms: int | None) -> None: ...
+Placed = Callable[[str, bytes, int | None], None]
+"""Takes note of a timer that was set or cancelled (None): its table, the key of its row, its time in milliseconds."""
 
 
+@dataclass(eq=False, repr=False)
 class Timers:
     """The timers of a key, as `Context.timers` returns them. Valid only during the call of the handler.
 
@@ -43,18 +43,11 @@ class Timers:
         clock: The wall clock.
     """
 
-    def __init__(
-        self,
-        declared: Mapping[str, DeclaredTimer[Any]],
-        tables: Mapping[str, StateTable[bytes, bytes]],
-        placed: Placed,
-        clock: Clock,
-    ) -> None:
-        self._declared = declared
-        self._tables = tables
-        self._placed = placed
-        self._clock = clock
-        self._key = b""
+    _declared: Mapping[str, DeclaredTimer[Any]]
+    _tables: Mapping[str, StateTable[bytes, bytes]]
+    _placed: Placed
+    _clock: Clock
+    _key: bytes = b""
 
     def at(self, timer: DeclaredTimer[P], when_ms: int, payload: P, id: str = "") -> None:  # noqa: A002 - its name to users
         """Set a timer for the key; it replaces one with the same name and id.

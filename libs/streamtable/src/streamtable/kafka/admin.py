@@ -12,7 +12,6 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
     ConsumerGroupType,
-    IsolationLevel,
     KafkaError,
     KafkaException,
 )
@@ -107,8 +106,8 @@ class KafkaAdmin(KafkaCluster):
     def watermarks_known(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """Return the watermarks of partitions, without the partitions that have no leader."""
         asked = list(places)
-        lows = self._offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
-        highs = self._offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+        lows = self._offsets(asked, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client's
+        highs = self._offsets(asked, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client's
         return {
             place: Watermarks(lows[place], highs[place])
             for place in asked
@@ -119,9 +118,8 @@ class KafkaAdmin(KafkaCluster):
         self, places: Iterable[TopicPartition], milliseconds: int
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset of each partition with a timestamp not before this one; None if there is none yet."""
-        spec = OffsetSpec.for_timestamp(milliseconds)
         asked = list(places)
-        found = self._offsets(asked, spec, IsolationLevel.READ_UNCOMMITTED)
+        found = self._offsets(asked, OffsetSpec.for_timestamp(milliseconds))
         if missing := [place for place in asked if place not in found]:
             raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*missing[0])
         return {place: offset if offset >= 0 else None for place, offset in found.items()}
@@ -130,7 +128,7 @@ class KafkaAdmin(KafkaCluster):
         """Return the largest timestamp of a topic in milliseconds since 1970; None if it is not known."""
         places = [TopicPartition(topic, number) for number in range(self.topic_partitions().get(topic, 0))]
         newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's
-        answers = self._answers(places, newest, IsolationLevel.READ_UNCOMMITTED)
+        answers = self._answers(places, newest)
         return max((each.timestamp for each in answers.values() if each.timestamp >= 0), default=None)
 
     def groups(self) -> list[GroupDescription]:
@@ -254,20 +252,20 @@ class KafkaAdmin(KafkaCluster):
 
     def own_settings(self, topic: str) -> dict[str, str]:
         """Return the settings of this topic that are not defaults, to create it again with."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
-        return {
-            name: entry.value
-            for name, entry in self._answer(future, "DESCRIBE_CONFIGS", topic).items()
-            if entry.value is not None and entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        }
+        entries = self._entries(ResourceType.TOPIC, topic, topic)
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {name: entry.value for name, entry in entries.items() if entry.source == own}
 
     def broker_settings(self, number: int) -> dict[str, str]:
         """Return all settings of a broker that are not secret."""
-        resource = ConfigResource(ResourceType.BROKER, str(number))
+        return {name: entry.value for name, entry in self._entries(ResourceType.BROKER, str(number)).items()}
+
+    def _entries(self, kind: ResourceType, name: str, topic: str = "") -> dict[str, Any]:
+        """Return the settings that have a value. `topic`: the one that a missing right would be on."""
+        resource = ConfigResource(kind, name)
         (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
-        answer = self._answer(future, "DESCRIBE_CONFIGS")
-        return {name: entry.value for name, entry in answer.items() if entry.value is not None}
+        answer = self._answer(future, "DESCRIBE_CONFIGS", topic)
+        return {each: entry for each, entry in answer.items() if entry.value is not None}
 
     def _metadata(self) -> Any:
         try:
@@ -275,17 +273,13 @@ class KafkaAdmin(KafkaCluster):
         except KafkaException as error:
             raise self._silent(cause(error)) from error
 
-    def _offsets(
-        self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        return {place: each.offset for place, each in self._answers(asked, spec, isolation).items()}
+    def _offsets(self, asked: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        return {place: each.offset for place, each in self._answers(asked, spec).items()}
 
-    def _answers(
-        self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[TopicPartition, Any]:
+    def _answers(self, asked: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, Any]:
         """Return the broker's answers; partitions without an answer are omitted."""
         found = {}
-        for place, future in (self._list_offsets(asked, spec, isolation) if asked else {}).items():
+        for place, future in (self._list_offsets(asked, spec) if asked else {}).items():
             try:
                 found[place] = self._result(future)
             except KafkaException as error:

@@ -181,8 +181,8 @@ class KafkaCluster:
 
     def _watermarks(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         # Both questions before the first answer.
-        low = self._list_offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
-        high = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+        low = self._list_offsets(asked, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client's
+        high = self._list_offsets(asked, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client's
         lows, highs = self._listed(low), self._listed(high)
         return {place: Watermarks(lows[place], highs[place]) for place in asked}
 
@@ -190,7 +190,10 @@ class KafkaCluster:
         return self._listed(self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED))  # type: ignore[no-untyped-call]  # the client's
 
     def _list_offsets(
-        self, asked: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+        self,
+        asked: Iterable[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> Mapping[TopicPartition, Future[Any]]:
         """Ask for an offset of each of these partitions, at least one. Returns the client's answers to come."""
         partitions = {Partition(*place): spec for place in asked}

@@ -40,23 +40,18 @@ class Records(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientRecords:
-    """`Records` by the client's own message objects."""
+    """`Records` by the client's own message objects, which take no part in an assignment."""
 
     consumer: Consumer
 
-    def attach(self, places: Iterable[TopicPartition]) -> None:
-        pass
+    def _nothing(self, *_: object, **__: object) -> None: ...
 
-    def detach(self, places: Iterable[TopicPartition]) -> None:
-        pass
+    attach = detach = close = _nothing
 
     def take(
         self, max_records: int, timeout: float, on_error: Callable[[Message], None]
     ) -> list[RecordBatch]:
         return split(fetch(self.consumer, max_records, timeout), on_error)
-
-    def close(self) -> None:
-        pass
 
 
 def fetch(consumer: Consumer, max_records: int, timeout: float) -> list[Message]:

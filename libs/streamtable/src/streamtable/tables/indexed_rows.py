@@ -9,7 +9,7 @@ ROW, AFTER_ROWS = b"r", b"s"  # what the local keys of rows begin with, and the 
 
 
 class RowsOf:
-    """The rows of a store that also holds an index; implements `working_table.CommittedRows`."""
+    """The rows of a store that also holds an index; implements `ports.CommittedRows`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

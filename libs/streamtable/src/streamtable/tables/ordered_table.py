@@ -6,8 +6,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
-from streamtable.base.ports import Codec
-from streamtable.tables.working_table import CommittedRows, WorkingTable
+from streamtable.base.ports import Codec, CommittedRows
+from streamtable.tables.working_table import WorkingTable
 
 V = TypeVar("V")
 

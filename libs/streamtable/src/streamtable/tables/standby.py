@@ -9,6 +9,7 @@ no lock, and no replica moves on while the broker is asked where its topic ends.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -37,6 +38,7 @@ Shown = Callable[[Mapping[TopicPartition, int]], None]
 """Called once a second with how many offsets each replica has still to read."""
 
 
+@dataclass(eq=False)
 class Standby:
     """Replicas of all partitions of some tables, or of some of them, except the assigned ones.
 
@@ -44,7 +46,7 @@ class Standby:
 
     Args:
         own: The tables that the group keeps, as far as they are among them; one without its beginning is not complete.
-        tables: The topics to keep replicas of.
+        topics: The topics to keep replicas of.
         cluster: Used to request the ends of topics.
         reader: The process's reader of changelogs.
         stores: The local stores of the tables.
@@ -55,34 +57,25 @@ class Standby:
         choose: Returns the partitions to keep replicas of, and is asked again every 5 s. May raise `RetryLater`. None: all.
     """
 
-    def __init__(
-        self,
-        own: Collection[str],
-        tables: Sequence[TopicInfo],
-        cluster: ClusterClient,
-        reader: ChangelogReader,
-        stores: Stores,
-        clock: Clock,
-        shown: Shown,
-        expand: Mapping[str, Expand] | None = None,
-        prefix_headers: Mapping[str, str] | None = None,
-        choose: Callable[[], Collection[int]] | None = None,
-    ) -> None:
-        self._own = own
-        self._choose = choose
-        self._expand, self._prefix_headers = expand or {}, prefix_headers or {}
-        self._tables = {table.name: table for table in tables}
-        self._cluster = cluster
-        self._reader = reader
-        self._stores = stores
-        self._clock = clock
-        self._shown = shown
-        partitions = max((table.partitions for table in tables), default=0)
-        self._places = self._places_of(() if choose else range(partitions))
+    _own: Collection[str]
+    _topics: Sequence[TopicInfo]
+    _cluster: ClusterClient
+    _reader: ChangelogReader
+    _stores: Stores
+    _clock: Clock
+    _shown: Shown
+    expand: Mapping[str, Expand] = field(default_factory=dict)
+    prefix_headers: Mapping[str, str] = field(default_factory=dict)
+    choose: Callable[[], Collection[int]] | None = None
+
+    def __post_init__(self) -> None:
+        self._tables = {table.name: table for table in self._topics}
+        partitions = max((table.partitions for table in self._topics), default=0)
+        self._places = self._places_of(() if self.choose else range(partitions))
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._paused: set[TopicPartition] = set()  # not read, for as long as partitions of ours are loading
         self._ours: set[int] = set()
-        self._saved_at, self._begins_at = clock.monotonic(), clock.monotonic() + _START_SECONDS
+        self._saved_at, self._begins_at = self._clock.monotonic(), self._clock.monotonic() + _START_SECONDS
         self._free_at: dict[int, float] = {}  # from then on it may be opened
         self._refused: dict[TopicPartition, float] = {}  # when it could not be opened or followed
         self._asked_at = self._choose_at = -math.inf
@@ -176,11 +169,11 @@ class Standby:
     def _choose_again(self) -> None:
         """Ask which partitions to keep replicas of, and drop those that are chosen no more."""
         now = self._clock.monotonic()
-        if self._choose is None or now < self._choose_at:
+        if self.choose is None or now < self._choose_at:
             return
         self._choose_at = now + _CHOOSE_SECONDS
         try:
-            self._places = self._places_of(self._choose())
+            self._places = self._places_of(self.choose())
         except RetryLater as error:
             log.debug("standby cannot get the members of the group", reason=str(error))
         self._chosen_at |= dict.fromkeys(self._places, now)
@@ -225,8 +218,8 @@ class Standby:
                     *place,
                     self._clock,
                     spare=True,
-                    expand=self._expand.get(place.topic),
-                    prefix_header=self._prefix_headers.get(place.topic, ""),
+                    expand=self.expand.get(place.topic),
+                    prefix_header=self.prefix_headers.get(place.topic, ""),
                 )
             except StoreInUse as error:
                 log.debug("another process holds the store of this partition", reason=str(error))

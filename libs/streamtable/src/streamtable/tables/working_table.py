@@ -4,28 +4,15 @@ Reads go to the rows in memory first, then to the store. Changed rows stay decod
 them once, however often it changed. Nothing reaches the store before the commit.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from streamtable.base.ports import Codec
+from streamtable.base.ports import Codec, CommittedRows
 from streamtable.errors import DeserializationError, Fatal, SerializationError
 from streamtable.tables.row_cache import RowCache
 
 V = TypeVar("V")
-
-
-class CommittedRows(Protocol):
-    """The rows of a partition as of the last commit. `ports.Store` implements it."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
-    def scan(
-        self, start: bytes | None = None, end: bytes | None = None
-    ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]: ...
-    def ranges(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]: ...
-    def rows_in(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]: ...
 
 
 class WorkingTable(RowCache[V]):

@@ -3,12 +3,10 @@
 import threading
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from streamtable.base.clock import Clock
-from streamtable.base.ports import Log, Stores
 from streamtable.base.topics import Table
-from streamtable.observe import Metrics
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 
@@ -79,9 +77,7 @@ def _size(key: bytes, value: bytes | None) -> int:
 class LookupTables(ViewUpdater):
     """The tables that a group looks up, kept current in the processor's background thread."""
 
-    def __init__(self, log_: Log, stores: Stores, clock: Clock, metrics: Metrics, name: str) -> None:
-        super().__init__(log_, stores, clock, metrics, name)
-        self._lookups: dict[str, LookupTable[Any, Any]] = {}
+    _lookups: Mapping[str, LookupTable[Any, Any]] = MappingProxyType({})
 
     def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, LookupTable[Any, Any]]:
         """Follow these tables, unless they are followed already. Returns them by name."""

@@ -64,31 +64,29 @@ class CommitWatcher:
         Raises:
             NotReady: It is not within `timeout` seconds, or the view is closed; the message says its position.
         """
-        with self._waiting(group, place, offset) as committed:
-            try:
-                return committed.result(timeout if self._threaded else 0)
-            except TimeoutError:
-                raise self._not_yet(group, place, offset, timeout) from None
+        with self._waiting(group, place, offset, timeout) as committed:
+            return committed.result(timeout if self._threaded else 0)
 
     async def wait_async(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:  # noqa: ASYNC109 - as `wait`
         """Wait as `wait` does, without blocking the event loop."""
-        with self._waiting(group, place, offset) as committed:
-            try:
-                return await asyncio.wait_for(asyncio.wrap_future(committed), timeout)
-            except TimeoutError:
-                raise self._not_yet(group, place, offset, timeout) from None
+        with self._waiting(group, place, offset, timeout) as committed:
+            return await asyncio.wait_for(asyncio.wrap_future(committed), timeout)
 
     @contextmanager
-    def _waiting(self, group: str, place: TopicPartition, offset: int) -> Iterator[Future[Committed]]:
+    def _waiting(
+        self, group: str, place: TopicPartition, offset: int, timeout: float
+    ) -> Iterator[Future[Committed]]:
+        """Ask, and give the answer to come. A wait for it that times out raises `NotReady`."""
         with self._barrier.waiting((group, place), offset + 1) as future:
             if self._threaded:
                 self._begin()
             else:
                 self.ask()
-            yield future
-
-    def _not_yet(self, group: str, place: TopicPartition, offset: int, timeout: float) -> NotReady:
-        return NotReady(f"{self._how_far((group, place))}, after {timeout:g} s").at(*place, offset)
+            try:
+                yield future
+            except TimeoutError:
+                text = f"{self._how_far((group, place))}, after {timeout:g} s"
+                raise NotReady(text).at(*place, offset) from None
 
     def ask(self) -> None:
         """Ask for everything that callers wait for."""

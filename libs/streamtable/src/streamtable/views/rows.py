@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -30,6 +31,7 @@ class RowList(list[tuple[K, V]]):
     unreadable: int = 0
 
 
+@dataclass(eq=False, repr=False)
 class RowIterator(Iterator[tuple[K, V]]):
     """Rows of a table, one after the other.
 
@@ -37,27 +39,21 @@ class RowIterator(Iterator[tuple[K, V]]):
         unreadable: The number of rows skipped so far because they cannot be decoded.
     """
 
-    def __init__(
-        self,
-        rows: Iterable[tuple[bytes, bytes]],
-        decode: Callable[[bytes, bytes], tuple[K, V]],
-        found: OnUnreadable,
-    ) -> None:
-        self.unreadable = 0
-        self._rows = self._decoded(rows, decode, found)
+    _encoded: Iterable[tuple[bytes, bytes]]
+    _decode: Callable[[bytes, bytes], tuple[K, V]]
+    _found: OnUnreadable
+    unreadable: int = 0
 
-    def _decoded(
-        self,
-        rows: Iterable[tuple[bytes, bytes]],
-        decode: Callable[[bytes, bytes], tuple[K, V]],
-        found: OnUnreadable,
-    ) -> Generator[tuple[K, V], None, None]:
-        for key, value in rows:
+    def __post_init__(self) -> None:
+        self._rows = self._decoded()
+
+    def _decoded(self) -> Generator[tuple[K, V], None, None]:
+        for key, value in self._encoded:
             try:
-                row = decode(key, value)
+                row = self._decode(key, value)
             except UnreadableRow as error:
                 self.unreadable += 1
-                found(error)
+                self._found(error)
             else:
                 yield row
 

@@ -12,7 +12,6 @@ from typing import Final, Generic, TypeVar
 from streamtable.base.closing import Closing
 from streamtable.base.keys import prefix_span
 from streamtable.base.own_process import OwnProcess
-from streamtable.base.topics import Table
 from streamtable.errors import ChangesMissed, UnreadableRow
 from streamtable.views.rows import OnUnreadable, RowReader
 
@@ -49,6 +48,7 @@ class Change(Generic[K, V]):
     offset: int
 
 
+@dataclass(eq=False, repr=False)
 class Watch(Closing, Iterator[Change[K, V]], AsyncIterator[Change[K, V]], Generic[K, V]):
     """The endless changes of a view's rows; a context manager. Made by `View.watch`.
 
@@ -64,32 +64,23 @@ class Watch(Closing, Iterator[Change[K, V]], AsyncIterator[Change[K, V]], Generi
         unreadable: The number of changes that were skipped because they cannot be decoded.
     """
 
-    def __init__(
-        self,
-        table: Table[K, V],
-        key: bytes | None,
-        prefix: bytes,
-        capacity: int,
-        capacity_bytes: int,
-        closed: "Callable[[Watch[K, V]], None]",
-        reader: RowReader[K, V],
-        on_unreadable: OnUnreadable | None = None,
-    ) -> None:
-        self.unreadable = 0
-        self._table = table
-        self.watched = key, prefix
-        self._capacity = capacity
-        self._capacity_bytes = capacity_bytes
-        self._waiting_bytes = 0
-        self._closed = closed
-        self._reader = reader
-        self._on_unreadable = on_unreadable
+    _reader: RowReader[K, V]
+    watched: tuple[bytes | None, bytes]  # a key, or a prefix
+    _capacity: int
+    _capacity_bytes: int
+    _closed: "Callable[[Watch[K, V]], None]"
+    _on_unreadable: OnUnreadable | None = None
+    unreadable: int = 0
+    _waiting_bytes: int = 0
+    _missed: ChangesMissed | None = None
+    _ended: bool = False
+    _wake: Wake | None = None
+
+    def __post_init__(self) -> None:
         self._waiting: deque[_Waiting] = deque()
-        self._missed: ChangesMissed | None = None
-        self._ended = False
-        self._wake: Wake | None = None
-        self._lock = threading.Lock()  # guards the pending changes and the two fields above
-        self._here = OwnProcess(f"the watch of {table.name!r}")
+        self._lock = threading.Lock()  # guards the pending changes, `_ended` and `_wake`
+        self._table = self._reader.table
+        self._here = OwnProcess(f"the watch of {self._table.name!r}")
 
     # ---- its reader ------------------------------------------------------------------------------------------------
 
@@ -265,7 +256,7 @@ class Watches(Generic[K, V]):
             None if key is None else encode(key),
             b"" if prefix is None else prefix_span(table.key, prefix, table.name)[0],
         )
-        watch = Watch(table, *watched, capacity, capacity_bytes, self.discard, reader, on_unreadable)
+        watch = Watch(reader, watched, capacity, capacity_bytes, self.discard, on_unreadable)
         self.add(watch)
         return watch
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -42,6 +43,7 @@ TOMBSTONE = DeserializationError("the record has no value, and its input skips t
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class HandlerCalls:
     """Calls the handlers of one partition of a group, with the parts that each way to call them shares.
 
@@ -59,27 +61,20 @@ class HandlerCalls:
             committed first.
     """
 
-    def __init__(
-        self,
-        group: str,
-        mode: CarefulMode,
-        undo: RecordUndo,
-        context: Context[Any, Any],
-        outgoing: OutputBuffer,
-        clock: Clock,
-    ) -> None:
-        self.careful = mode.active
-        self.stopped: HandlerFailed | None = None
-        self.records = 0  # handled since the last commit
-        self.failures = 0  # records that were undone alone, since the start
+    _group: str
+    mode: CarefulMode
+    undo: RecordUndo
+    context: Context[Any, Any]
+    outgoing: OutputBuffer
+    clock: Clock
+    stopped: HandlerFailed | None = None
+    records: int = 0  # handled since the last commit
+    failures: int = 0  # records that were undone alone, since the start
+
+    def __post_init__(self) -> None:
+        self.careful = self.mode.active
         self.tombstones = Counter[str]()  # skipped since the last commit, by topic
-        self._group = group
-        self.mode = mode
-        self.undo = undo
-        self.context = context
-        self.outgoing = outgoing
-        self.clock = clock
-        self._limited_log = LimitedLog(log, clock)
+        self._limited_log = LimitedLog(log, self.clock)
 
     @property
     def must_commit(self) -> bool:

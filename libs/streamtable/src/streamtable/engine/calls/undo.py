@@ -5,6 +5,7 @@ last commit is read from the store again, and one that was changed since has bee
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from streamtable.base.types import RecordBatch
@@ -188,6 +189,7 @@ class OrderedJournal(RowJournal[V]):
         return [(key, data) for key in keys if (data := self._table.peek_encoded(key)) is not None]
 
 
+@dataclass(eq=False)
 class RecordUndo:
     """Undoes the effects of a handler for one record or for a few consecutive ones.
 
@@ -198,17 +200,13 @@ class RecordUndo:
         joins: Handlers may have changed their rows in place.
     """
 
-    def __init__(
-        self,
-        rows: RowJournal[Any] | None,
-        states: Sequence[RowJournal[Any]],
-        outgoing: OutputBuffer,
-        joins: Joined,
-    ) -> None:
-        self.rows = rows
-        self._journals = [*([] if rows is None else [rows]), *states]
-        self._outgoing = outgoing
-        self._joins = joins
+    rows: RowJournal[Any] | None
+    states: Sequence[RowJournal[Any]]
+    _outgoing: OutputBuffer
+    _joins: Joined
+
+    def __post_init__(self) -> None:
+        self._journals = [*([] if self.rows is None else [self.rows]), *self.states]
         self._outputs = self._output_bytes = self._dead_letters = 0
 
     @property

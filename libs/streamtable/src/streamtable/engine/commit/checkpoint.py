@@ -13,6 +13,7 @@ and before the rows of named tables are sent.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from streamtable.base.deadletter import OutputRecord
@@ -42,6 +43,7 @@ class OutputRefused(StreamtableError):
         self.outputs = outputs
 
 
+@dataclass(eq=False)
 class Checkpoint:
     """Commits the work of tasks.
 
@@ -50,25 +52,19 @@ class Checkpoint:
         producer: Transactional for exactly once, plain for at least once.
         guarantee: Exactly once or at least once.
         failpoint: Called between any two steps.
-        step_seconds: The seconds that flush, commit and abort may take, each. May change between commits.
         tracer: Traces each commit. Every output, and the last row of each partition, carries its context.
+        step_seconds: The seconds that flush, commit and abort may take, each. May change between commits.
     """
 
-    def __init__(
-        self,
-        consumer: GroupConsumer,
-        producer: TransactionalProducer,
-        guarantee: Guarantee,
-        failpoint: Failpoint,
-        tracer: Tracer = UNTRACED,
-        step_seconds: float = STEP_SECONDS,
-    ) -> None:
-        self._consumer = consumer
-        self._producer = producer
-        self._exactly_once = guarantee is Guarantee.EXACTLY_ONCE
-        self._reached = failpoint
-        self._tracer = tracer
-        self.step_seconds = step_seconds
+    _consumer: GroupConsumer
+    _producer: TransactionalProducer
+    _guarantee: Guarantee
+    _reached: Failpoint
+    tracer: Tracer = UNTRACED
+    step_seconds: float = STEP_SECONDS
+
+    def __post_init__(self) -> None:
+        self._exactly_once = self._guarantee is Guarantee.EXACTLY_ONCE
         self._open = False  # a transaction has begun and not ended
         # Outputs of the commit that is being made.
         self._refused: defaultdict[int, list[int]] = defaultdict(list)
@@ -88,7 +84,7 @@ class Checkpoint:
         sources = [context for task in tasks for context in task.traced]
         for task in tasks:
             task.traced.clear()
-        with self._tracer.commit(tasks[0].group.name, sources[:CONTEXTS_MAX]) as span:
+        with self.tracer.commit(tasks[0].group.name, sources[:CONTEXTS_MAX]) as span:
             self._refused.clear()
             try:
                 works = self._commit(tasks, span.headers)
@@ -128,14 +124,14 @@ class Checkpoint:
             self._reached("store-written")
         return works
 
-    def send_ahead(self, records: Sequence[OutputRecord]) -> None:
+    def send_ahead(self, records: Sequence[OutputRecord], context: Headers = ()) -> None:
         """Send records in the transaction of the next commit (begun now if there is none) and wait until Kafka has them.
 
         Raises:
             RewindNeeded: One of them has failed. The transaction, if any, must be aborted.
         """
         self._begin()
-        self._send(records)
+        self._send(records, context)
         self._producer.flush(self.step_seconds)
 
     def abort(self) -> None:

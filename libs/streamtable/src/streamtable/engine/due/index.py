@@ -45,16 +45,13 @@ def indexed(due: Due[Any, Any]) -> Expand:
     if due.by_key:
         return lambda _, changes: expanded_by_key(due, changes)
 
-    def when(key: bytes, data: bytes) -> int | None:
-        return _when(due, key, data)
-
     def expanded(store: Store, changes: Rows) -> Rows:
         written: dict[bytes, bytes | None] = {}
         for key, value in changes:
             local = ROW + key
-            new = None if value is None else when(key, value)
+            new = None if value is None else _when(due, key, value)
             former = store.get(local)
-            old = None if former is None else when(key, former)
+            old = None if former is None else _when(due, key, former)
             if old is not None and old != new:
                 written[_ENTRY + entry_of(old, key)] = None
             if new is not None:

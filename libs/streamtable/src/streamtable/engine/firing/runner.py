@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,7 @@ _ROWS_AT_FIRST, _ROWS_AT_ONCE_MAX = 64, 1024
 _ROWS_OF_SLICE_MAX = 20_000
 
 
+@dataclass(eq=False)
 class DueState:
     """The due rows of one state table in one partition.
 
@@ -52,24 +54,17 @@ class DueState:
         pending_rows: Counts the rows that have not fallen due.
     """
 
-    def __init__(
-        self,
-        kept: KeptState,
-        due: Due[Any, Any],
-        index: DueIndex,
-        rows: DueRows[Any, Any],
-        now_ms: Callable[[], int | None],
-        timers: TimerCalls | None,
-    ) -> None:
-        self.kept = kept
-        self.due = due
-        self.index = index
-        self.rows = rows
-        self.now_ms = now_ms
-        self.rows_at_once = _ROWS_AT_FIRST
-        self.noted = index.position
-        self.pending_rows = PendingRows(index)
-        self._timers = timers
+    kept: KeptState
+    due: Due[Any, Any]
+    index: DueIndex
+    rows: DueRows[Any, Any]
+    now_ms: Callable[[], int | None]
+    timers: TimerCalls | None
+    rows_at_once: int = _ROWS_AT_FIRST
+
+    def __post_init__(self) -> None:
+        self.noted = self.index.position
+        self.pending_rows = PendingRows(self.index)
 
     @property
     def name(self) -> str:
@@ -93,7 +88,7 @@ class DueState:
 
     def on_error(self, key: bytes) -> OnError:
         """Return the policy for a failure of the handler with this row."""
-        return self.due.on_error if self._timers is None else self._timers.on_error(key)
+        return self.due.on_error if self.timers is None else self.timers.on_error(key)
 
     def call(self, entries: Sequence[bytes], now: int, *, careful: bool) -> int:
         """Call the handler for the rows of these entries. Returns for how many: its effects may have to come first.
@@ -113,8 +108,8 @@ class DueState:
             if row is not None
         ]
         self.rows.stand([row for row, _ in there], [at for _, at in there], now)
-        if self._timers is not None and there:
-            return self._timers.call(self.rows)
+        if self.timers is not None and there:
+            return self.timers.call(self.rows)
         if not self.due.keep:
             self.delete(key for (key, _, _), _ in there)  # a chunk names rows that are gone, too
         if there:

@@ -1,7 +1,6 @@
 """A named table of bytes by key."""
 
 from streamtable.base.ports import Store
-from streamtable.tables.joined import MISSING, Missing
 
 
 class NamedTable:
@@ -23,17 +22,6 @@ class NamedTable:
         """Write a row; None deletes it."""
         self._new[key] = value
         self.changed_bytes += len(key) + len(value or b"")
-
-    def uncommitted_row(self, key: bytes) -> "bytes | Missing | None":
-        """Return the row that was written for the key since the last commit; `MISSING` if none was."""
-        return self._new.get(key, MISSING)
-
-    def take_back_row(self, key: bytes, before: "bytes | Missing | None") -> None:
-        """Undo writes of a row. `before` is what `uncommitted_row` returned for the key then."""
-        if isinstance(before, Missing):
-            self._new.pop(key, None)
-        else:
-            self._new[key] = before
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
         return sorted(self._new.items())

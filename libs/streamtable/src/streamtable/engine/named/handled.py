@@ -13,7 +13,7 @@ from streamtable.base.ports import Store
 from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import DeserializationError
 from streamtable.graph.group import Changes
-from streamtable.tables.joined import Joined, Missing
+from streamtable.tables.joined import MISSING, Joined, Missing
 from streamtable.tables.working_table import refuse_if_larger
 
 log = structlog.get_logger()
@@ -62,11 +62,14 @@ class HandledRows(NamedTable):
 
     def uncommitted(self, table: str, key: bytes) -> "bytes | Missing | None":
         """Return the value that was handled last since the last commit; `MISSING` if none was."""
-        return self.uncommitted_row(_row(table, key))
+        return self._new.get(_row(table, key), MISSING)
 
     def take_back(self, table: str, key: bytes, before: "bytes | Missing | None") -> None:
         """Undo `handled`. `before` is the value that `uncommitted` returned for the row then."""
-        self.take_back_row(_row(table, key), before)
+        if isinstance(before, Missing):
+            self._new.pop(_row(table, key), None)
+        else:
+            self._new[_row(table, key)] = before
 
     # ---- rows that are taken as known ------------------------------------------------------------------------------
 

@@ -36,9 +36,7 @@ class Acceptance:
         """Check everything but the size. Raises `SerializationError` if the broker or the client would refuse the record."""
         name = self._topic.name
         if key is None and self._topic.compacted:
-            raise SerializationError(
-                f"the record for {name!r} has no key, and the topic is compacted: give it one"
-            )
+            raise refusal(name, "has no key, and the topic is compacted: give it one")
         if headers:
             _check_headers(name, headers)
         if timestamp_ms != 0 or type(timestamp_ms) is not int:
@@ -47,17 +45,14 @@ class Acceptance:
     def check_partition(self, partition: int) -> None:
         """Check a partition that a handler has chosen. Raises `SerializationError` if the topic does not have it."""
         if partition >= self._topic.partitions:
-            raise SerializationError(
-                f"the record for {self._topic.name!r} is for partition {partition}, and the topic has "
-                f"{self._topic.partitions}: give one of them, or -1 to choose it by the key"
-            )
+            there = f"the topic has {self._topic.partitions}: give one of them, or -1 to choose it by the key"
+            raise refusal(self._topic.name, f"is for partition {partition}, and {there}")
 
     def _check_time(self, timestamp_ms: Any) -> None:
         topic = self._topic
         if type(timestamp_ms) is not int or not 0 <= timestamp_ms < _TIME_MS_MAX:
-            raise SerializationError(
-                f"the record for {topic.name!r} has the timestamp {timestamp_ms!r}: give an int of milliseconds since 1970"
-            )
+            text = f"has the timestamp {timestamp_ms!r}: give an int of milliseconds since 1970"
+            raise refusal(topic.name, text)
         if not topic.keeps_timestamps:
             return
         now = int(self._clock.now() * 1000)
@@ -66,10 +61,8 @@ class Acceptance:
             (topic.timestamp_before_max_ms, now - timestamp_ms, "message.timestamp.before.max.ms", "behind"),
         ):
             if away > limit + _CLOCKS_APART_MS:
-                raise SerializationError(
-                    f"the record for {topic.name!r} has the timestamp {timestamp_ms}, {away} ms {way} the clock: the topic "
-                    f"accepts {limit} ({config})"
-                )
+                time = f"has the timestamp {timestamp_ms}, {away} ms {way} the clock"
+                raise refusal(topic.name, f"{time}: the topic accepts {limit} ({config})")
         if self._retention_ms is not None and now - timestamp_ms > self._retention_ms:
             self._retention_ms = None  # said once
             log.warning(
@@ -86,18 +79,17 @@ class Acceptance:
 def _check_headers(name: str, headers: Any) -> None:
     for header in headers:
         if not (isinstance(header, tuple | list) and len(header) == 2):  # noqa: PLR2004 - name and value
-            raise SerializationError(
-                f"the record for {name!r} has the header {header!r}: give (name, bytes or None)"
-            )
+            raise refusal(name, f"has the header {header!r}: give (name, bytes or None)")
         key, value = header
         if not isinstance(key, str) or not isinstance(value, bytes | None):
-            raise SerializationError(
-                f"the record for {name!r} has a header of {type(key).__name__} and {type(value).__name__}: give "
-                "(text, bytes or None)"
-            )
+            kinds = f"{type(key).__name__} and {type(value).__name__}"
+            raise refusal(name, f"has a header of {kinds}: give (text, bytes or None)")
         try:
             key.encode()
         except UnicodeEncodeError as error:
-            raise SerializationError(
-                f"the record for {name!r} has a header whose name is no UTF-8: {error}"
-            ) from error
+            raise refusal(name, f"has a header whose name is no UTF-8: {error}") from error
+
+
+def refusal(topic: str, text: str) -> SerializationError:
+    """Return the error for a record of this topic; the text goes on after "the record for the topic"."""
+    return SerializationError(f"the record for {topic!r} {text}")

@@ -15,7 +15,7 @@ from streamtable.base.ports import TopicInfo, WindowedKeys
 from streamtable.base.topics import Stream, hash_of_rows
 from streamtable.base.types import Headers, RecordBatch
 from streamtable.base.watermarks import STAMP_BYTES
-from streamtable.engine.output.acceptance import Acceptance
+from streamtable.engine.output.acceptance import Acceptance, refusal
 from streamtable.errors import GraphError, SerializationError, StreamtableError
 from streamtable.graph.group import Group, OnError
 from streamtable.tables.working_table import refuse_if_larger
@@ -87,7 +87,7 @@ class OutputBuffer:
             raw_key = None if key is None else stream.key.encode(key)
             data = None if value is None else stream.value.encode(value)
         except SerializationError as error:
-            raise _refused(name, error) from error
+            raise refusal(name, f"cannot be written: {error.message}") from error
         if partition >= 0:
             accepted.check_partition(partition)
         elif name in self._hashes and raw_key is not None:
@@ -135,7 +135,7 @@ class OutputBuffer:
             raw = list(map(stream.key.encode, keys)) if raw_keys is None else raw_keys
             data = [None if value is None else encode(value) for value in values]
         except SerializationError as error:
-            raise _refused(name, error) from error
+            raise refusal(name, f"cannot be written: {error.message}") from error
         times: Iterable[int] = repeat(0)
         if timestamps_ms is not None:
             times = timestamps_ms
@@ -210,7 +210,3 @@ class OutputBuffer:
         self.records = []
         self.sources = []
         self.bytes = self.dead_letters = 0
-
-
-def _refused(topic: str, error: SerializationError) -> SerializationError:
-    return SerializationError(f"the record for {topic!r} cannot be written: {error.message}")

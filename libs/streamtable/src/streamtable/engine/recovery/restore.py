@@ -5,7 +5,7 @@ A partition has its part of the group's own table, if it keeps one, and of each 
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -121,6 +121,7 @@ class Restore:
         return sum(max(0, each.end - each.position) for each in self.readings)
 
 
+@dataclass(eq=False)
 class Restorer:
     """Runs recoveries. `step` belongs to the background thread, the rest to the main thread.
 
@@ -139,30 +140,20 @@ class Restorer:
         prefix_headers: See `graph.group.prefix_headers`.
     """
 
-    def __init__(
-        self,
-        group: Group[Any, Any],
-        cluster: ClusterClient,
-        reader: ChangelogReader,
-        standby: Standby,
-        stores: Stores,
-        clock: Clock,
-        *,
-        exactly_once: bool,
-        failpoint: Failpoint,
-        tasks: Tasks | None = None,
-    ) -> None:
-        self._tasks = tasks
-        self._group = group
-        self._expand, self.prefix_headers = expansions(group), prefix_headers(group)
-        self._kept = kept_tables(group)
-        self._cluster = cluster
-        self._stores = stores
-        self._clock = clock
-        self._exactly_once = exactly_once
-        self._reached = failpoint
-        self._reader = reader
-        self.standby = standby
+    _group: Group[Any, Any]
+    _cluster: ClusterClient
+    _reader: ChangelogReader
+    standby: Standby
+    _stores: Stores
+    _clock: Clock
+    _: KW_ONLY
+    exactly_once: bool
+    failpoint: Failpoint
+    tasks: Tasks | None = None
+
+    def __post_init__(self) -> None:
+        self._expand, self.prefix_headers = expansions(self._group), prefix_headers(self._group)
+        self._kept = kept_tables(self._group)
         self._restores: dict[int, Restore] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -262,8 +253,8 @@ class Restorer:
         # First the offsets: asking waits for a pending commit of the former owner, and later answers are newer.
         found = self._cluster.stable_offsets(group.name, places)
         committed: Mapping[str, Committed | None] = {place.topic: found[place] for place in places}
-        if self._tasks is not None:
-            committed = self._tasks.recover(partition, committed)
+        if self.tasks is not None:
+            committed = self.tasks.recover(partition, committed)
         own = [TopicPartition(table, partition) for table in group.tables]
         asked_at = self._clock.now()
         marks = {place.topic: mark for place, mark in self._cluster.watermarks([*places, *own]).items()}
@@ -272,7 +263,7 @@ class Restorer:
                 return
             restore.topics, restore.asked_at = topics, asked_at
             self._plan(restore, committed, marks)
-            self._reached("plan-made")
+            self.failpoint("plan-made")
             self._start(restore)
 
     def _plan(
@@ -307,7 +298,7 @@ class Restorer:
             for name, topic in ((name, group.named_topic(name)) for name in group.named_tables)
         }
         todo = plan(
-            restore.partition, inputs, own, local, exactly_once=self._exactly_once, now=now, named=named
+            restore.partition, inputs, own, local, exactly_once=self.exactly_once, now=now, named=named
         )
         records, settled = self._records(restore, committed, marks, {**starts, **handled})
         uncommitted = todo.uncommitted or not settled
@@ -394,7 +385,7 @@ class Restorer:
             self._ready(restore)
 
     def _advanced(self, replica: PartitionReplica) -> None:
-        self._reached("copy-loading")
+        self.failpoint("copy-loading")
         with self._lock:
             restore = self._restores.get(replica.partition)
         table = replica.place.topic
@@ -411,7 +402,7 @@ class Restorer:
             except StreamtableError as error:
                 self._failed(restore, error)
                 return
-            self._reached("copy-loaded")
+            self.failpoint("copy-loaded")
             if all(restore.replicas[each].current for each in restore.loads):
                 self._ready(restore)
 

@@ -52,15 +52,15 @@ class EngineMetrics:
     # ---- main thread -----------------------------------------------------------------------------------------------
 
     def handled(self, records: RecordBatch) -> None:
-        self._metrics.records_in.labels(self._group.name, records.topic, str(records.partition)).inc(
-            len(records)
-        )
+        place = records.topic, str(records.partition)
+        self._metrics.records_in.labels(self._group.name, *place).inc(len(records))
         self._metrics.batch_records.labels(self._group.name).observe(len(records))
 
     def committed(self, works: Iterable[Work], seconds: float) -> None:
         """Record a commit of this work and how long it took."""
         name, out = self._group.name, Counter[str]()
         for work in works:
+            partition = str(work.task.partition)
             out.update([record.topic for record in work.outputs])
             if work.changes:
                 out[self._group.table.name] += len(work.changes)
@@ -68,14 +68,12 @@ class EngineMetrics:
                 out[self._group.named_topic(table)] += len(changes)
             self.late.committed(work)
             for topic, count in work.repeats.items():
-                self._metrics.repeats.labels(name, topic, str(work.task.partition)).inc(count)
+                self._metrics.repeats.labels(name, topic, partition).inc(count)
             for topic, count in work.tombstones.items():
-                self._metrics.tombstones_skipped.labels(name, topic, str(work.task.partition)).inc(count)
+                self._metrics.tombstones_skipped.labels(name, topic, partition).inc(count)
             if work.dead_letters:
-                topic = self._group.dead_letters
-                self._metrics.dead_letters.labels(name, topic, str(work.task.partition)).inc(
-                    work.dead_letters
-                )
+                letters = self._metrics.dead_letters.labels(name, self._group.dead_letters, partition)
+                letters.inc(work.dead_letters)
         for topic, count in out.items():
             self._metrics.records_out.labels(name, topic).inc(count)
         self._metrics.commit_seconds.labels(name).observe(seconds)

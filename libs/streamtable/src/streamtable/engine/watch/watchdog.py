@@ -179,6 +179,7 @@ class StallDetector:
         return f"stalled: the processor {wait.what} for {wait.seconds:.0f} s, since {since}"
 
 
+@dataclass(eq=False)
 class Watchdog:
     """Reports a stall of the thread that created it: logs its stack once, and may end the process.
 
@@ -191,23 +192,16 @@ class Watchdog:
         exit_process: Ends the process with an exit code, at once.
     """
 
-    def __init__(
-        self,
-        group: str,
-        detector: StallDetector,
-        look: Callable[[], Wait | None],
-        report: Callable[[float], None],
-        exit_after: float | None,
-        exit_process: Callable[[int], object] = os._exit,
-    ) -> None:
-        self._group = group
-        self._detector = detector
-        self._look = look
-        self._report = report
-        self._exit_after = exit_after
-        self._exit_process = exit_process
+    _group: str
+    _detector: StallDetector
+    _look: Callable[[], Wait | None]
+    _report: Callable[[float], None]
+    _exit_after: float | None
+    _exit_process: Callable[[int], object] = os._exit
+    _stalled: bool = False
+
+    def __post_init__(self) -> None:
         self._watched = threading.get_ident()
-        self._stalled = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 

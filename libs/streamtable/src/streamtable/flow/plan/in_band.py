@@ -147,9 +147,11 @@ def with_watermarks(edge: "Edge[Any, Any]", in_band: frozenset[str]) -> "Edge[An
 
 
 def _uses_event_time(node: Node) -> bool:
-    return node.windowed or any(
-        isinstance(edge, EventTime)
-        or (isinstance(edge, Timer) and edge.clock == "event")
-        or (isinstance(edge, State) and _falls_due(edge))
-        for edge in node.edges
+    return (
+        node.windowed
+        or _sets_timers(node)
+        or any(
+            isinstance(edge, EventTime) or (isinstance(edge, State) and _falls_due(edge))
+            for edge in node.edges
+        )
     )
