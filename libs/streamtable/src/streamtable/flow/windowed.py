@@ -114,12 +114,12 @@ class WindowedStream(Generic[K, V]):
                 "of two sessions that have become one"
             )
 
+        # Late records are written with their values.
+        take, folded = taken(aggregate, beside=windows.late is not None)
         plan.claim(name, operator)
         key = window.key(windows.key)
         due = due_of(window, closed, windows.retention, plan.on_error)
         state = State(name, key=key, value=value, due=due, meaning=f"{operator} in {window.meaning}")
-        # Late records are written with their values.
-        take, folded = taken(aggregate, beside=windows.late is not None)
         late = Late(windows.late, state, beside=take is not None and windows.late is not None)
         keep: Keeping
         if isinstance(window, Session):
