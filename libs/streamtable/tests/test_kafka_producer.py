@@ -86,6 +86,30 @@ def test_a_record_that_is_too_large_for_client_or_topic_is_unencodable(
     assert [type(answer) for answer in answers] == [SerializationError, SerializationError]
 
 
+@pytest.mark.parametrize(("option", "limit"), [({}, 66_000), ({"batch.size": "1000"}, 1_000)])
+def test_small_records_fit_a_topic_with_a_small_limit(
+    broker: Broker, topics: Topics, option: dict[str, str], limit: int
+) -> None:
+    topic = topics.create("events", partitions=1, config={"max.message.bytes": str(limit)})
+    producer = Kafka(broker.bootstrap_servers, option).producer()
+    answers: list[Ack | StreamtableError] = []
+    for _ in range(600):
+        producer.produce(topic, b"k", os.urandom(200), answers.append)
+    producer.close(WITHIN_S)
+    assert [answer for answer in answers if not isinstance(answer, Ack)] == []
+
+
+def test_a_batch_that_is_too_large_for_its_topic_says_which_option_makes_it_smaller(
+    producer: KafkaProducer, topics: Topics
+) -> None:
+    topic = topics.create("events", partitions=1, config={"max.message.bytes": "1000"})
+    answers: list[Any] = []
+    for _ in range(100):
+        producer.produce(topic, b"k", os.urandom(200), answers.append)
+    assert producer.flush(WITHIN_S) == 0
+    assert "batch.size" in next(str(answer) for answer in answers if not isinstance(answer, Ack))
+
+
 @pytest.mark.parametrize(
     ("headers", "timestamp_ms", "reason"),
     [

@@ -1,5 +1,6 @@
 """The dead letters of a group on a real broker: found by name, bounded in memory, and replayed by one program at a time."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +110,21 @@ def test_a_replay_that_begins_ends_another_so_that_each_letter_goes_out_once(
     assert second == ["0:0", "0:1", "0:2"]
     assert retried(cluster, group) == [b"value 0", b"value 1", b"value 2"]
     assert all(letter.replayed is not None for letter in log.read())
+
+
+def test_many_letters_are_replayed_to_a_topic_with_a_small_limit(
+    broker: Broker, cluster: Cluster, topics: Topics
+) -> None:
+    letters = topics.create("g-dead-letters", partitions=1)
+    topics.create("g-retry", partitions=1, config={"max.message.bytes": "10000"})
+    producer = Producer({"enable.idempotence": True, "bootstrap.servers": broker.bootstrap_servers})
+    for number in range(50):
+        headers = {ORIGIN_TOPIC: b"in", ORIGIN_PARTITION: b"0", ORIGIN_OFFSET: b"%d" % number}
+        producer.produce(letters, os.urandom(2_000), b"k", headers=list(headers.items()))
+    assert producer.flush(30) == 0
+    log = DeadLetterLog(cluster, letters.removesuffix("-dead-letters"))
+    done = log.replay(lambda: log.read(complete=True), again=False, now=time.time, timeouts=TIMEOUTS)
+    assert len(done.sent) == 50
 
 
 def test_a_list_is_bounded_and_a_complete_read_fails_rather_than_miss_a_letter(

@@ -276,12 +276,16 @@ class DeadLetterLog:
         """
         retry = f"{self.group}-retry"
         self.cluster.partitions(self.topic)  # of a topic with an illegal name, the next question would fail
-        topic = self.cluster.admin.topics([retry]).get(retry)
+        topics = self.cluster.admin.topics([retry, self.topic])
+        topic = topics.get(retry)
         if topic is None:
             raise NoSuchTopic(
                 f"there is no topic {retry!r} to replay dead letters to: declare it, `streamtable topics apply`"
             )
-        outbox = self.cluster.kafka.transactional_producer(REPLAY_TRANSACTIONAL_ID.format(group=self.group))
+        outbox = self.cluster.kafka.transactional_producer(
+            REPLAY_TRANSACTIONAL_ID.format(group=self.group),
+            min(each.max_message_bytes for each in topics.values()),
+        )
         try:
             outbox.open(timeouts.open)
             letters = select()

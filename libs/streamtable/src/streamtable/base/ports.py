@@ -589,13 +589,13 @@ class Log(Protocol):
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer: ...
 
     def transactional_producer(
-        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+        self, transactional_id: str | None, batch_bytes: int = 65_536, transaction_seconds: float = 10.0
     ) -> TransactionalProducer:
         """Return the producer of a group's member.
 
         Args:
             transactional_id: The id that fences its predecessors; None: no transactions.
-            batch_bytes: The most bytes of records that may be sent in one batch.
+            batch_bytes: The most bytes of records that may be sent in one batch: at most the `max.message.bytes` of the topics.
             transaction_seconds: The seconds after which the broker aborts an open transaction.
         """
 

@@ -26,7 +26,7 @@ from streamtable.kafka.errors import cause, describe
 from streamtable.kafka.fetch import Records
 from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
 from streamtable.kafka.native import chosen, records_of
-from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
+from streamtable.kafka.options import BATCH_BYTES, DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
@@ -133,7 +133,7 @@ class Kafka:
     def transactional_producer(
         self,
         transactional_id: str | None,
-        batch_bytes: int = 1_000_000,
+        batch_bytes: int = BATCH_BYTES,
         transaction_seconds: float = TRANSACTION_TIMEOUT_S,
     ) -> KafkaTransactionalProducer:
         config = options.producer() | {"batch.size": min(batch_bytes, 1_000_000)}

@@ -63,6 +63,11 @@ REFUSED = _codes("MSG_SIZE_TOO_LARGE INVALID_TIMESTAMP INVALID_RECORD")
 
 def refused(error: KafkaError, topic: str | None) -> SerializationError:
     text = "the topic or the client accepts no record of this size, with this timestamp, or without a key"
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        text = (
+            "the topic or the client accepts no record or batch of this size; if this record is smaller than the topic's "
+            "max.message.bytes, it was refused with its batch: set the Kafka option batch.size below that limit"
+        )
     return SerializationError(f"{text} ({describe(error)})", topic=topic)
 
 

@@ -8,6 +8,8 @@ from streamtable.errors import ConfigurationError
 
 TRANSACTION_TIMEOUT_S = 10.0
 DELIVERY_TIMEOUT_S = 120.0
+BATCH_BYTES = 65_536
+"""For topics whose limit is not known: a batch above `max.message.bytes` is refused whole, however small its records."""
 _DELIVERY_TIMEOUT_MIN_S = 0.1  # the client sends a batch after some milliseconds only
 _DELIVERY_TIMEOUT_MAX_S = 3_600.0
 _REQUEST_TIMEOUT_MS = 30_000
@@ -113,6 +115,7 @@ def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
         "acks": "all",
         "partitioner": "murmur2_random",
         "linger.ms": 5,
+        "batch.size": BATCH_BYTES,
         "compression.type": "lz4",
         "queue.buffering.max.kbytes": 32_768,
         "queue.buffering.max.messages": 200_000,
