@@ -18,6 +18,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from streamtable import App, Count, Group, Input, Long, Persist, Stream, String
+from streamtable.errors import RetryLater
 from streamtable_supervisor.processes import number_of_processes
 
 PROGRAM = """
@@ -166,3 +167,13 @@ def test_there_are_at_most_as_many_processes_as_cores_or_partitions() -> None:
     assert said == []
     assert number_of_processes(9, lambda: 4, said.append) == 4
     assert said == ["4 processes are started instead of 9: the inputs have 4 partitions"]
+
+
+def test_while_kafka_is_away_as_many_processes_as_asked_for_wait_for_it() -> None:
+    said: list[str] = []
+
+    def away() -> int:
+        raise RetryLater("no answer from Kafka at 127.0.0.1:1")
+
+    assert number_of_processes(3, away, said.append) == 3
+    assert "no answer from Kafka at 127.0.0.1:1" in said[0]

@@ -21,7 +21,7 @@ from streamtable import App, Group
 from streamtable.app import ProcessorOptions
 from streamtable.base.hosts import OwnHosts
 from streamtable.base.settings import PREFIX, Address, address_in
-from streamtable.errors import ConfigurationError, StreamtableError
+from streamtable.errors import ConfigurationError, RetryLater, StreamtableError
 from streamtable.graph.group import Topology, groups_in
 from streamtable.observe import Metrics
 from streamtable_supervisor.children import (
@@ -44,6 +44,8 @@ Processes = int | Literal["auto"]
 def number_of_processes(asked: Processes, partitions: Callable[[], int], say: Callable[[str], object]) -> int:
     """Return the number of processes: at most one for each partition of the inputs, and say if fewer were asked for.
 
+    While Kafka is away the partitions are not known: then as many as were asked for, which wait for it.
+
     Args:
         asked: The number; `auto`: one for each core that this process may use.
         partitions: Returns the number of partitions; asked for only if there is more than one process.
@@ -57,7 +59,11 @@ def number_of_processes(asked: Processes, partitions: Callable[[], int], say: Ca
             f"processes={asked!r}: expected a number from 1 to {PROCESSES_MAX}, or 'auto'"
         )
     number = _cores() if asked == "auto" else asked
-    most = max(partitions(), 1) if number > 1 else 1
+    try:
+        most = max(partitions(), 1) if number > 1 else 1
+    except RetryLater as error:
+        say(f"{number} processes are started, also if the inputs have fewer partitions: {error}")
+        return number
     if asked != "auto" and most < number:
         say(f"{most} processes are started instead of {number}: the inputs have {most} partitions")
     return min(number, most)
