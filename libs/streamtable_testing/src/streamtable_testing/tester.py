@@ -356,7 +356,7 @@ class Tester:
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> Ack:
-        """Write bytes as they are: poison, a record without a key. `partition` -1: by the key."""
+        """Write bytes as they are: poison, a record without a key. `partition` -1: by murmur2 of the key, whatever the stream says."""
         self._exists(topic)
         ack = self.kafka.append(
             topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms
