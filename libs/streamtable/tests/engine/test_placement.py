@@ -65,6 +65,14 @@ def test_windows_are_where_the_records_of_their_key_are(tester: Tester) -> None:
     assert [line for line in logs if line["event"] == WARNING] == []
 
 
+def test_windows_that_the_whole_key_has_placed_are_not_said_to_fit_their_partitioner(tester: Tester) -> None:
+    minutes = Stream("minutes", WindowedKey(String(), 60_000), Long())
+    reader: Group[Any, Any] = Group("reader", Input(minutes, lambda ctx, value: None))
+    lines = warnings_of(tester, reader, "minutes", "murmur2")
+    assert lines
+    assert not any("partitioner='murmur2' (fits" in line["reason"] for line in lines)
+
+
 def test_records_without_a_key_or_with_an_empty_one_are_no_sign(tester: Tester) -> None:
     clicks = Stream("clicks", String(), String())
     group = Group("g", Input(clicks, count), Persist(Long()))

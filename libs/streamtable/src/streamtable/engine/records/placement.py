@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from streamtable.base.partitioner import Partitioner, hash_of
-from streamtable.base.ports import CanonicalKeys, TopicInfo, VersionedKeys
+from streamtable.base.ports import CanonicalKeys, TopicInfo, VersionedKeys, WindowedKeys
 from streamtable.base.topics import Stream, Table, hash_of_rows
 from streamtable.base.types import RecordBatch
 from streamtable.errors import StreamtableError
@@ -43,6 +43,7 @@ class Placement:
         self._keys = {
             topic.name: topic.key for topic in read if isinstance(topic.key, CanonicalKeys | VersionedKeys)
         }
+        self._windows = {topic.name: topic.key for topic in read if isinstance(topic.key, WindowedKeys)}
         self._versions: dict[str, bytes] = {}
         self._hashes: dict[str, tuple[Callable[[bytes], int], int, Partitioner]] = {
             topic.name: (hash_of_rows(topic), topics[topic.name].partitions, topic.partitioner)
@@ -73,7 +74,7 @@ class Placement:
             partitioner=partitioner,
             reason=(
                 "the topic's producers choose partitions otherwise, or partitions were added to it: views, lookups and joins "
-                f"will not find such keys. {self._advice(key, count)}"
+                f"will not find such keys. {self._advice(key, records.topic, count)}"
             ),
         )
 
@@ -110,7 +111,9 @@ class Placement:
             ),
         )
 
-    def _advice(self, key: bytes, count: int) -> str:
+    def _advice(self, key: bytes, topic: str, count: int) -> str:
+        codec = self._windows.get(topic)
+        key = key if codec is None else codec.inner(key)
         fits = [each for each in _KNOWN if hash_of(each)(key) % count == self._partition]
         likely = " or ".join(f"partitioner={each!r}" for each in fits)
         declare = (
