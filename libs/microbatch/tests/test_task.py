@@ -258,6 +258,16 @@ def test_poison_goes_to_the_dead_letters_and_the_rest_of_its_batch_is_handled(te
     assert [letter.origin.offset for letter in tester.dead_letters(graph)] == [1, 2, 3, 4]
 
 
+def test_a_record_of_1970_is_not_sent_with_the_present_time(tester: Tester) -> None:
+    def pass_on(batch: Batch, send: Send) -> None:
+        for record in batch.of(EVENTS):
+            send(OUT, record.key, record.value, timestamp_ms=0)
+
+    tester.run(batches(pass_on))
+    tester.emit(EVENTS, "a", 1)
+    assert [record.timestamp_ms for record in tester.records(OUT)] == [1]
+
+
 def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: Tester) -> None:
     refused, times = {"b"}, []
 

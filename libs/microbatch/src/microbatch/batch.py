@@ -55,7 +55,7 @@ class Send:
             GraphError: The stream is not an output of this `MicroBatch`.
             SerializationError: The record does not fit its schema, or is larger than the topic accepts.
         """
-        self._emit(stream, key, value, headers, timestamp_ms or 0)
+        self._emit(stream, key, value, headers, 0 if timestamp_ms is None else timestamp_ms or 1)
 
     def flush(self) -> None:
         """Wait until Kafka has all sent records in the open transaction, so that they use no more memory.

@@ -12,9 +12,9 @@ from libs.microbatch.tests.stores.refusals import refusal
 
 from localstores.elasticsearch import ElasticsearchServer
 from microbatch.stores.elasticsearch import ElasticsearchDriver
-from microbatch.stores.port import Row
+from microbatch.stores.port import Row, VersionedFields
 from microbatch.stores.store import RemoteStore
-from streamtable.errors import ConfigurationError, RetryKeys, RetryLater, StateLost
+from streamtable.errors import ConfigurationError, RetryKeys, RetryLater, SerializationError, StateLost
 
 pytestmark = pytest.mark.broker
 
@@ -76,6 +76,19 @@ def test_a_field_that_was_not_declared_is_refused(
 ) -> None:
     with pytest.raises(BadRequestError, match="strict_dynamic_mapping"):
         client.index(index=alias, document={"guessed": 1})
+
+
+def test_search_fields_that_do_not_fit_the_index_are_the_fault_of_the_rows(url: str, alias: str) -> None:
+    driver = ElasticsearchDriver(url, alias=alias, tenant="t")
+    driver.create(shards=1, replicas=0, fields={"at": "date", "score": "long"})
+    for fields in ({"at": "yesterday"}, {"score": 10**30}):
+        with pytest.raises(SerializationError, match=f"row b'bad' do not fit the index '{alias}'"):
+            driver.write_found_by(
+                {b"good": b"1", b"bad": b"2"}, 1, 10, {b"bad": VersionedFields(fields, None)}
+            )
+    with pytest.raises(ConfigurationError, match="strict_dynamic_mapping"):  # the index has no such field
+        driver.write_found_by({b"a": b"1"}, 1, 10, {b"a": VersionedFields({"other": "x"}, None)})
+    driver.close()
 
 
 def test_a_read_only_index_fails_the_rows_until_it_is_writable_again(

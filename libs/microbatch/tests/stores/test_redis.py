@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 from libs.microbatch.tests.stores.refusals import refusal
 from redis import Redis
+from redis.exceptions import OutOfMemoryError
 
 from localstores.redis import RedisServer
 from microbatch.stores.port import Row
@@ -156,6 +157,19 @@ def test_after_a_failover_the_promoted_replica_has_every_row_that_was_acknowledg
     found = store_at(replica.url).get_many(acknowledged)
     assert {key: row.data for key, row in found.items()} == acknowledged
     assert len(acknowledged) >= 20
+
+
+def test_rows_beside_failed_ones_are_not_written_before_the_replicas_have_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = RedisDriver(NO_SERVER, tenant="t", replicas=1)
+    # The first 200 rows do not fit, the others are written, and no replica has them.
+    answers = [OutOfMemoryError("OOM command not allowed"), [], 0]
+    monkeypatch.setattr(driver, "ask", lambda *_: answers)
+    rows = {b"%d" % number: b"1" for number in range(300)}
+    failed = driver.write(rows, 1, 1.0).failed
+    assert failed.keys() == rows.keys()
+    assert (failed[b"0"], failed[b"299"]) == ("OOM command not allowed", "0 of 1 replicas have it")
 
 
 def test_a_zombies_write_is_rejected(start: Start) -> None:

@@ -147,7 +147,22 @@ def test_a_function_chooses_the_stream_of_each_record_or_none(tester: Tester) ->
 
 def test_a_function_that_chooses_a_stream_it_has_not_named_fails(tester: Tester) -> None:
     tester.run(a_flow(lambda s: s.to(lambda key, value: BIG, streams=[OUT])))
-    with pytest.raises(GraphError, match="'big', which is not declared"):
+    with pytest.raises(GraphError, match="to\\(\\) chose the stream 'big': name all that it may choose"):
+        outcome(tester, OUT)
+
+
+def test_a_chosen_stream_is_not_written_with_the_codecs_of_another_where_another_step_declares_it(
+    tester: Tester,
+) -> None:
+    texts: Stream[str, Any] = Stream("texts", String(), String())
+
+    def steps(stream: KeyedStream[str, int]) -> None:
+        stream.filter(lambda _: False).map_values(str).to(texts)
+        choose: Any = lambda key, value: texts  # noqa: E731 - of another type than the stream
+        stream.to(choose, streams=[OUT])
+
+    tester.run(a_flow(steps))
+    with pytest.raises(GraphError, match="chose the stream 'texts'"):
         outcome(tester, OUT)
 
 

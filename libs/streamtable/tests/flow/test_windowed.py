@@ -190,6 +190,22 @@ def test_a_record_counts_until_event_time_has_passed_the_end_of_its_window_and_t
     assert [(r.key, r.value, r.timestamp_ms) for r in tester.records(LATE)] == [("a", 5, 5), ("b", 6, 6)]
 
 
+@pytest.mark.parametrize("window", [TUMBLING, SESSION, SLIDING])
+def test_late_records_have_keys_of_the_codec_of_their_stream(tester: Tester, window: Window) -> None:
+    late = Stream("late", Json(), Long())
+    flow, _ = counting(window, late=late)
+    tester.run(flow)
+    emit(tester, ("a", 100), ("a", 3))
+    assert [(record.key, record.value) for record in tester.records(late)] == [("a", 3)]
+
+
+def test_late_records_of_windows_are_not_written_as_keys_of_other_windows() -> None:
+    stream = counting(TUMBLING)[1].final()
+    late: Any = Stream("late", Tumbling(ms(20), grace=ms(5)).key(String()), Long())
+    with pytest.raises(GraphError, match=r"late= of window\(\): readers would get other windows"):
+        stream.group_by_key().window(TUMBLING, late=late)
+
+
 def test_a_record_is_counted_in_those_of_its_hopping_windows_that_are_open(tester: Tester) -> None:
     flow, table = counting(HOPPING, late=LATE)
     tester.run(flow)

@@ -15,7 +15,7 @@ from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedPr
 
 from microbatch.stores.port import Deletion, Found, Row, VersionedFields, WriteResult, tenant_name
 from microbatch.stores.versions import Head
-from streamtable.errors import ConfigurationError, RetryLater, StateLost
+from streamtable.errors import ConfigurationError, RetryLater, SerializationError, StateLost
 
 R = TypeVar("R")
 _LONGEST_PLAIN_KEY = 256  # an id has 512 bytes at most
@@ -25,6 +25,8 @@ _CHANGE_S = 30.0
 _REFUSED, _NO_INDEX = "version_conflict_engine_exception", "index_not_found_exception"
 # Transient errors of status 4xx: too many requests; a read-only index, mostly because the disk is full.
 _PASSING = {"es_rejected_execution_exception", "circuit_breaking_exception", "cluster_block_exception"}
+# The errors of a document whose search fields do not fit the mapping; before version 8.8 the second.
+_NOT_FITTING = {"document_parsing_exception", "mapper_parsing_exception"}
 _TOO_MANY, _SERVER = 429, 500
 
 
@@ -170,6 +172,10 @@ class ElasticsearchDriver:
                     continue
                 if done["error"]["type"] == _REFUSED:
                     refused.add(key)
+                elif done["error"]["type"] in _NOT_FITTING:
+                    raise SerializationError(
+                        f"the search fields of row {key[:100]!r} do not fit the index {self._alias!r}: {done['error'].get('reason')}"
+                    )
                 else:
                     failed[key] = self._passing(done["error"], done["status"])
         return WriteResult(failed, frozenset(refused))

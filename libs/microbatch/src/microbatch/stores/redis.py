@@ -130,8 +130,8 @@ class RedisDriver:
                 failed.update(dict.fromkeys(chunk, self.passing(answer)))
             else:
                 refused.update(chunk[place - 1] for place in answer)
-        if replicas < self._replicas and not failed:
-            failed = dict.fromkeys(rows, f"{replicas} of {self._replicas} replicas have it")
+        if replicas < self._replicas:
+            failed = dict.fromkeys(rows, f"{replicas} of {self._replicas} replicas have it") | failed
         return WriteResult(failed, frozenset(refused))
 
     def flush(self, timeout: float) -> None:

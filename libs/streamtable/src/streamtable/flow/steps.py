@@ -6,6 +6,7 @@ from typing import Any
 
 from streamtable.base.mapped import mapped
 from streamtable.base.topics import Stream
+from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope, timestamps_of
 from streamtable.flow.plan.nodes import Step
 
@@ -106,25 +107,26 @@ def _repaired(records: Columns, pairs: Sequence[tuple[Any, Any]]) -> Columns:
 
 def send(stream: Stream[Any, Any]) -> Step:
     """Write the records to a stream, with their event times as timestamps."""
-    return lambda scope, records: _emit(scope, stream, records)
+    return lambda scope, records: emit(scope, stream, records)
 
 
 def send_chosen(choose: Function, streams: Sequence[Stream[Any, Any]]) -> Step:
     """Write each record to the stream that a function chooses; None: to none."""
+    known = {stream.name: stream for stream in streams}
 
     def step(scope: Scope, records: Columns) -> None:
         chosen = [None if to is None else to.name for to in mapped(choose, records.keys, records.values)]
-        known = {stream.name: stream for stream in streams}
         for name in dict.fromkeys(chosen):
+            if name is not None and name not in known:
+                raise GraphError(f"to() chose the stream {name!r}: name all that it may choose by streams=")
             if name is not None:
-                # An unknown one is rejected as an output that the graph does not declare.
-                stream = known.get(name) or Stream(name, streams[0].key, streams[0].value)
-                _emit(scope, stream, records.only([to == name for to in chosen]))
+                emit(scope, known[name], records.only([to == name for to in chosen]))
 
     return step
 
 
-def _emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
+def emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
+    """Write records to a stream, with the bytes of their keys if it has the same codec."""
     raw = records.raw_keys if same_bytes(records.codec, stream.key) else None
     keys = () if raw is not None else records.keys
     scope.emit_many(

@@ -91,7 +91,7 @@ class StreamJoins(ABC, Generic[K, V]):
         when the watermark has passed the last time that it could match, and the grace. So none is ever lost, however late
         it comes.
 
-        A step with windows after it needs a grace of its own that is at least the reach of this join and its grace.
+        Windows behind it in the same group close later by that.
         """
         return self._joined("left_join", name, other, function, within, grace, value)
 

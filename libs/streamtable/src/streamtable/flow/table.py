@@ -145,11 +145,14 @@ class KeyedTable(TableJoins[K, V]):
         rows = checked_value(self._value, f"every({name!r})")
         plan, emitted, ms = self._plan, Closed(), interval // _MS
         plan.claim(name, "every")
-        due: Due[Any, Any] = Due(emitted_at, emitted, by_key=True, on_error=plan.on_error)
+        # The event time of a record is the last millisecond before it comes out.
+        due: Due[Any, Any] = Due(emitted_at, emitted, by_key=True, on_error=plan.on_error, holds=_MS)
         meaning = f"changes of {self._node.label}, emitted every {ms} ms"
         pending = State(name, key=PendingKey(self._key), value=PendingRow(rows), due=due, meaning=meaning)
-        topics = {each.source.topic.name for each in sources_of(self._node) if each.source is not None}
-        apart = len(topics) > 1 or any(each.feeds in topics for each in plan.nodes)
+        sources = [each.source for each in sources_of(self._node) if each.source is not None]
+        topics = {each.topic.name for each in sources}
+        fed = any(each.feeds in topics for each in plan.nodes)
+        apart = len(topics) > 1 or fed or any(each.kind == "closed" for each in sources)
         step = EmitLater(pending, ms, self._closes_at(), apart)
         label = f"every {ms} ms {name!r}"
         plan.add(

@@ -5,6 +5,9 @@ topic that comes back cannot carry the watermark of the whole task: that waits f
 group have stages. Inputs of the first stage come from outside the group; an input of a later stage is made of inputs of
 earlier stages alone. The watermark of a stage is the least stream time of the inputs up to this stage. The rows of a
 state fall due by the watermark of their records' stage, and an output passes on the watermark of the stage that feeds it.
+
+A state behind what falls due in the same group, such as windows of windows, gets records that are older than the watermark:
+its rows fall due later by that, as if a topic with watermarks were between the two.
 """
 
 from collections.abc import Mapping
@@ -21,11 +24,13 @@ class Stages(Edge[object, object]):
         inputs: The stage of each input, by the name of its stream.
         states: The stage of each state table, by its name.
         outputs: The stage of each output, by the name of its stream.
+        lags: How many milliseconds the rows of a state fall due after the watermark has reached their time, by its name.
     """
 
     inputs: Mapping[str, int] = field(default_factory=dict)
     states: Mapping[str, int] = field(default_factory=dict)
     outputs: Mapping[str, int] = field(default_factory=dict)
+    lags: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def last(self) -> int:

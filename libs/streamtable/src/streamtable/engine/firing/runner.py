@@ -168,8 +168,10 @@ class DueRunner:
         def now_of(state: str, kind: str) -> int | None:
             if kind == "wall":
                 return int(calls.clock.now() * 1000)
-            reached = NO_TIME if event_clock is None else event_clock.watermark_of(self._stage_of(state))
-            return None if reached == NO_TIME else reached
+            if event_clock is None:
+                return None
+            reached = self._reached(state, event_clock.watermark_of(self._stage_of(state)))
+            return None if reached <= NO_TIME else reached
 
         self._states = [
             DueState(
@@ -267,6 +269,10 @@ class DueRunner:
     def _stage_of(self, state: str) -> int:
         return self._stages.states.get(state, self._stages.last if state in TIMERS.values() else 0)
 
+    def _reached(self, state: str, watermark_ms: int) -> int:
+        """Return the time that the rows of a state fall due up to."""
+        return watermark_ms - self._stages.lags.get(state, 0)
+
     def passed_on_ms(self, stage: int, watermark_ms: int) -> int:
         """Return the watermark for readers of the outputs of a stage: rows make no earlier event later.
 
@@ -279,8 +285,8 @@ class DueRunner:
         for each in self._in_event_time(stage):
             self._look(each)
             first = each.index.first_ms
-            reached = watermark_ms if first is None else min(first, watermark_ms)
-            least = min(least, reached - each.due.holds_ms)
+            now = self._reached(each.name, watermark_ms)
+            least = min(least, (now if first is None else min(first, now)) - each.due.holds_ms)
         return least
 
     def awaits(self, stage: int) -> bool:

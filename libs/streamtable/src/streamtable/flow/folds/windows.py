@@ -6,7 +6,8 @@ from typing import Any
 
 from streamtable.base.topics import Stream
 from streamtable.flow.folds.folds import Keep
-from streamtable.flow.plan.columns import Columns, Scope, timestamps_of
+from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.steps import emit
 from streamtable.flow.windows.keys import START
 from streamtable.flow.windows.windows import TimeWindow
 from streamtable.graph.state import State
@@ -33,12 +34,9 @@ class Late:
         records = records.only([not each for each in in_time])
         scope.table(self.state).late += len(records)
         if self.stream is not None:
-            _, times, _ = records.keyed_times()
-            raw_keys, timestamps = records.raw_keys, timestamps_of(times)
-            values = [value for _, value in records.values] if self.beside else records.values
-            scope.emit_many(
-                self.stream, (), values, raw_keys=raw_keys, timestamps_ms=timestamps, headers=records.headers
-            )
+            if self.beside:
+                records = records.with_values([value for _, value in records.values])
+            emit(scope, self.stream, records)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from streamtable.flow.joins.rules import (
     PlaceKey,
     Waiting,
     WaitingCodec,
+    bound_of,
     is_of,
     next_row,
     place,
@@ -176,7 +177,7 @@ class AsOfJoin:
             version = None if too_old else self._as_of(table, where, ahead)
             if version is not None or self.operator == "left_join_as_of":
                 made = self.function(row.value, version)
-                found.append((where.key, made, where.time, max(row.late_before, at)))
+                found.append((where.key, made, where.time, bound_of(where.time, at, row.late_before)))
         keys, rows, times, late_before = zip(*found, strict=True) if found else ((), (), (), ())
         return keys, rows, times, late_before
 

@@ -118,6 +118,11 @@ class Bounds:
         return timedelta(milliseconds=max(0, self.life_ms(LEFT), self.life_ms(RIGHT)))
 
 
+def bound_of(time: int, due_ms: int, late_before: int) -> int:
+    """Return the `late_before` of a record that has waited: in time for the steps behind the join unless it came late to it."""
+    return late_before if late_before >= due_ms else time
+
+
 # ---- rows -----------------------------------------------------------------------------------------------------------------
 
 _PLACE = Struct(">BQQ")

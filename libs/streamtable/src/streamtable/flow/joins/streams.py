@@ -17,6 +17,7 @@ from streamtable.flow.joins.rules import (
     Bounds,
     PlaceKey,
     Side,
+    bound_of,
     closing_times,
     other_side,
 )
@@ -129,7 +130,7 @@ class StreamJoin:
         """Return the columns of records that have expired and are to come out: they have not been matched."""
         records = [record_of(raw, row) for raw, _, row in due.rows]
         alone: Any = [
-            (where.key, where.side, record, where.time, max(late_before, at))
+            (where.key, where.side, record, where.time, bound_of(where.time, at, late_before))
             for (_, where, _), record, at in zip(due.rows, records, due.times_ms, strict=True)
             for _, matched, late_before in [times_of(record)]
             if where.side in self.unmatched and not matched

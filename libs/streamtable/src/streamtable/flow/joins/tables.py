@@ -80,8 +80,8 @@ class TableJoin:
         """Return the joined rows of closed windows as records, with the last millisecond of each window."""
         rows = self._joined([sides for _, _, sides in due.rows])
         found = [
-            (raw, row, key.end_ms - 1, at - 1)
-            for (raw, key, _), row, at in zip(due.rows, rows, due.times_ms, strict=True)
+            (raw, row, key.end_ms - 1, key.end_ms - 1)
+            for (raw, key, _), row in zip(due.rows, rows, strict=True)
             if row is not None
         ]
         keys, values, times, late_before = zip(*found, strict=True) if found else ((), (), (), ())

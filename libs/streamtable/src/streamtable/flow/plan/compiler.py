@@ -163,21 +163,18 @@ class CompiledSource:
                 self._run(due, *found)
             return
         raw_keys, keys, rows = zip(*due.rows, strict=True)
-        # The last millisecond that belongs to the window.
+        # The last millisecond that belongs to the window. Its record is in time for all steps behind it, whose rows fall due
+        # later by the time that this one was open (`Stages.lags`).
         times = [key.end_ms if self._inclusive else key.end_ms - 1 for key in keys]
-        self._run(due, raw_keys, rows, times, self._late_before(due))
+        self._run(due, raw_keys, rows, times, times)
 
     def on_pending(self, due: DueRows[Any, Any]) -> None:
         """Handle changes of a windowed table that are emitted now."""
         raw_keys = [raw[: -START.size] for raw, _, _ in due.rows]
-        # The last millisecond of the interval, or of the time that the window was open.
-        times = [at_ms - 1 for at_ms in due.times_ms]
-        self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, self._late_before(due))
-
-    def _late_before(self, due: DueRows[Any, Any]) -> Sequence[int] | None:
-        # Not the watermark: after a jump, later windows must be as open as if it had advanced step by step. A window
-        # that closes when a row is emitted closes after it.
-        return [at_ms - 1 for at_ms in due.times_ms] if self._windowed else None
+        # The last millisecond of the interval, or of the time that the window was open. Changes from before the first event,
+        # of a table that another group keeps, are due at 0.
+        times = [(at_ms or due.watermark_ms or 1) - 1 for at_ms in due.times_ms]
+        self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, times)
 
     def _run(
         self,

@@ -136,7 +136,26 @@ def stages_of(
     if timers := [stage(node) for node in own if _sets_timers(node)]:
         states[TIMERS["event"]] = max(timers)
     outputs = {node.feeds: stage(node) for node in own if node.feeds in in_band}
-    return Stages({name: steps.index(depth) for name, depth in inputs.items()}, states, outputs)
+    staged = {name: steps.index(depth) for name, depth in inputs.items()}
+    return Stages(staged, states, outputs, _lags_of(own))
+
+
+def _lags_of(nodes: Sequence[Node]) -> Mapping[str, int]:
+    """Return how far records that the states of a group get may be behind its watermark, as rows that fall due made them."""
+    behind: dict[Node, int] = {}
+    states: dict[str, int] = {}
+    for node in nodes:  # each after its parents, and after the state that it is the source of
+        behind[node] = max((behind.get(parent, 0) for parent in node.parents), default=0)
+        if (
+            node.source is not None
+            and isinstance(state := node.source.topic, State)
+            and state.due is not None
+        ):
+            behind[node] = states.get(state.name, 0) + state.due.holds_ms
+        for edge in node.edges:
+            if isinstance(edge, State) and _falls_due(edge):
+                states[edge.name] = max(states.get(edge.name, 0), behind[node])
+    return states
 
 
 def with_watermarks(edge: "Edge[Any, Any]", in_band: frozenset[str]) -> "Edge[Any, Any]":
