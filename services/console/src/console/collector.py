@@ -93,10 +93,7 @@ class Collector:
         """Poll once."""
         now_ms = _now_ms()
         if self._turn % TOPICS_EVERY == 0:
-            try:
-                self._look_at_topics()
-            except RetryLater as error:
-                log.warning("topics are not known", reason=str(error))
+            self._try(self._look_at_topics, "topics are not known")
         ready = self._view.ready
         statuses = dict(statuses_that_fit(self._view.iterate(), self._warn)) if ready else {}
         if self._turn % TOPICS_EVERY == 0:
@@ -127,15 +124,21 @@ class Collector:
         self._number += 1  # set last: a reader that sees the number finds the snapshot
 
     def _run(self) -> None:
-        self.history.recall(self._examiner.recall(self._past()), _now_ms())
+        self._try(self._recall, "earlier reports are not known")
         while not self._stopping.wait(EVERY_SECONDS):
-            try:
-                self.look()
-            except RetryLater as error:
-                log.warning("processes are not known", reason=str(error))
-            except Exception:
-                # A right may be taken away for a while, and other programs may report anything: the next poll may succeed.
-                log.exception("processes are not known")
+            self._try(self.look, "processes are not known")
+
+    def _recall(self) -> None:
+        self.history.recall(self._examiner.recall(self._past()), _now_ms())
+
+    def _try(self, act: Callable[[], None], failing: str) -> None:
+        try:
+            act()
+        except RetryLater as error:
+            log.warning(failing, reason=str(error))
+        except Exception:
+            # A right may be taken away for a while, and other programs may report anything: the next poll may succeed.
+            log.exception(failing)
 
     def _warn(self, key: bytes, text: str, reason: str) -> None:
         """Log a warning once for each key, and for a thousand keys at most."""

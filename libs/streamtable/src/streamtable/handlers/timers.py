@@ -1,7 +1,6 @@
 """The timers of a key, as handlers set and cancel them, and the rows that keep those that are pending."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -32,7 +31,6 @@ Placed = Callable[[str, bytes, int | None], None]
 """Takes note of a timer that was set or cancelled (None): its table, the key of its row, its time in milliseconds."""
 
 
-@dataclass(eq=False, repr=False)
 class Timers:
     """The timers of a key, as `Context.timers` returns them. Valid only during the call of the handler.
 
@@ -43,11 +41,16 @@ class Timers:
         clock: The wall clock.
     """
 
-    _declared: Mapping[str, DeclaredTimer[Any]]
-    _tables: Mapping[str, StateTable[bytes, bytes]]
-    _placed: Placed
-    _clock: Clock
-    _key: bytes = b""
+    def __init__(
+        self,
+        declared: Mapping[str, DeclaredTimer[Any]],
+        tables: Mapping[str, StateTable[bytes, bytes]],
+        placed: Placed,
+        clock: Clock,
+    ) -> None:
+        self._declared, self._tables = declared, tables
+        self._placed, self._clock = placed, clock
+        self._key = b""
 
     def at(self, timer: DeclaredTimer[P], when_ms: int, payload: P, id: str = "") -> None:  # noqa: A002 - its name to users
         """Set a timer for the key; it replaces one with the same name and id.
