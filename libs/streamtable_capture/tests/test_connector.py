@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from libs.streamtable_capture.tests import shop_capture
 from libs.streamtable_capture.tests.shop_capture import captures
 from libs.streamtable_capture.tests.shop_database import connect_to, connector, create_shop, postgres_folder
+from tests.costs import slowness
 
 from localkafka.broker import Broker
 from localkafka.connect import ConnectWorker
@@ -72,6 +74,7 @@ class Shop:
             "slot__name": f"s{self.prefix}",
             "skipped__operations": "none",
             "provide__transaction__metadata": "true",
+            "poll__interval__ms": "20",
         }
         declared = connector(server, self.prefix, **settings)
         self.connect = ConnectWorker(folder / "connect", broker.bootstrap_servers, [declared], brief=True)
@@ -131,7 +134,7 @@ class Shop:
         database.execute(upsert, key)
 
     def _rename(self, database: Any) -> None:
-        """DatabaseChange a row and leave its long column alone."""
+        """Change a row and leave its long column alone."""
         database.execute(
             f"update customers set name = %s, active = not active where {self._one('customers', 'id')}",
             (f"{next(self._fresh)}",),
@@ -146,7 +149,7 @@ class Shop:
         )
 
     def _move(self, database: Any) -> None:
-        """DatabaseChange a primary key and leave the long column alone."""
+        """Change a primary key and leave the long column alone."""
         database.execute(
             f"update customers set id = %s where {self._one('customers', 'id')}", (next(self._fresh),)
         )
@@ -364,3 +367,41 @@ def test_captured_tables_are_the_databases_after_connector_processor_and_databas
 @pytest.mark.parametrize("shop", [11, 12, 13], indirect=True)
 def test_captured_tables_are_the_databases_after_many_kills(shop: Shop) -> None:
     attacked(shop, rounds=5, transactions=150)
+
+
+RATE, SECONDS = 100, 30
+SEEN_MS = 300
+"""The 99th percentile from a commit of the database to the row in a view of another process."""
+
+
+@pytest.mark.faults_long("thirty seconds of inserts")
+def test_a_committed_row_is_in_a_view_of_another_process_within_300_milliseconds(shop: Shop) -> None:
+    customers = captures(shop.prefix)["customers"]
+    committed: dict[int, float] = {}
+    took: list[float] = []
+    numbers = range(1_000_000, 1_000_000 + RATE * SECONDS)
+
+    def insert() -> None:
+        with psycopg.connect(shop.server.url_of("shop"), autocommit=True) as database:
+            begin = time.monotonic()
+            for each, number in enumerate(numbers):
+                time.sleep(max(0.0, begin + each / RATE - time.monotonic()))
+                database.execute("insert into customers values (%s, 'name', true, null)", (number,))
+                committed[number] = time.monotonic()
+
+    with App(shop.bootstrap_servers, state_dir=str(shop.folder / "views")) as app:
+        app.create_topics(*captures(shop.prefix).values(), partitions=PARTITIONS)
+        shop.start_processor()
+        shop.connect.start()
+        shop.transactions(10)
+        wait_until(lambda: b"messageType" in shop.noted(), 60, "the connector's position noted")
+        with app.view(customers.table) as view, ThreadPoolExecutor(1) as pool:
+            view.wait_ready(60)
+            inserting = pool.submit(insert)
+            for number in numbers:
+                while number not in committed or view.get(number) is None:
+                    assert not (inserting.done() and inserting.exception())
+                    time.sleep(0.001)
+                took.append(time.monotonic() - committed[number])
+    p99 = sorted(took)[len(took) * 99 // 100] * 1_000
+    assert p99 <= SEEN_MS * slowness(), f"{p99:.0f} ms"
