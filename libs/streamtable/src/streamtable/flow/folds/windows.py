@@ -6,8 +6,7 @@ from typing import Any
 
 from streamtable.base.topics import Stream
 from streamtable.flow.folds.folds import Keep
-from streamtable.flow.plan.columns import Columns, Scope
-from streamtable.flow.steps import emit
+from streamtable.flow.plan.columns import Columns, Scope, emit
 from streamtable.flow.windows.keys import START
 from streamtable.flow.windows.windows import TimeWindow
 from streamtable.graph.state import State

@@ -30,10 +30,9 @@ from streamtable.flow.joins.waiting_records import (
     rows_of,
     times_of,
 )
-from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.plan.columns import Columns, Scope, same_bytes
 from streamtable.flow.plan.nodes import Closed, DueColumns, Node, Source, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
-from streamtable.flow.steps import same_bytes
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
 from streamtable.handlers.due_rows import DueRows

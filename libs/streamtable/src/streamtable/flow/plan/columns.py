@@ -235,3 +235,26 @@ def _concatenated(columns: Sequence[Sequence[T] | None]) -> list[T] | None:
     """Return several columns joined into one; None if one of them is missing."""
     there = [column for column in columns if column is not None]
     return list(chain.from_iterable(there)) if len(there) == len(columns) else None
+
+
+def emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
+    """Write records to a stream, with the bytes of their keys if it has the same codec."""
+    raw = records.raw_keys if same_bytes(records.codec, stream.key) else None
+    keys = () if raw is not None else records.keys
+    scope.emit_many(
+        stream,
+        keys,
+        records.values,
+        raw_keys=raw,
+        timestamps_ms=None if records.times is None else timestamps_of(records.times),
+        late_before_ms=records.late_before,
+        headers=records.headers,
+    )
+
+
+def same_bytes(one: object, other: object) -> bool:
+    """Return whether two codecs are known to encode keys equally, without calling them."""
+    # Codecs without arguments are equal if their classes are; others only if they are the same object.
+    return one is other or (
+        type(one) is type(other) and one is not None and not getattr(one, "__dict__", True)
+    )
