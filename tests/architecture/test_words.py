@@ -19,7 +19,7 @@ FAMILIES = {
     "of which": (r"(of|by|with|from|to|in|for|at|on) which", 27, "make two sentences, or say whose, where, when"),
     "what is": (r"what (is|was|are|were|has|have)", 26, "name the thing: records, rows, the result"),
     "leave out": (
-        r"(leav(e|es|ing) out|left out|giv(e|es|en|ing) back|gave back|hand(s|ed|ing)? over)", 7,
+        r"(leav(e|es|ing) out|left out|giv(e|es|en|ing) back|gave back|hand(s|ed|ing)? over)", 6,
         "skip, omit, drop, return, pass",
     ),
 }  # fmt: skip

@@ -84,7 +84,7 @@ def _reader(writer: Node, reader: Node, *, whole: bool) -> Reader:
 
 
 def _reads_part(writer: Node, reader: Node) -> bool:
-    """Return whether values of a reader's primitive or logical type are fewer than those of the writer's type."""
+    """Return whether values of a reader's primitive or logical type are only some of the writer's values."""
     wanted = logical(reader) if conversion(reader) is not None else None
     if wanted == "decimal" and isinstance(reader, dict):
         written = (

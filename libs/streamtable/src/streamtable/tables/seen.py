@@ -46,7 +46,7 @@ class SeenInputs:
         Args:
             topic_ids: The ids of the inputs.
             read: The next offset of each input.
-            before: The ids that were recorded when the task started. Those of other topics stay: Kafka forgets the offsets of
+            before: The ids that were recorded when the task started. The ids of other topics stay: Kafka forgets the offsets of
                 inputs that a version of the program does not read, and a later version may read them again.
         """
         topics = [topic for topic in sorted(topic_ids) if read.get(topic, 0) > 0]
