@@ -17,13 +17,12 @@ from streamtable.emitter import Emitter
 from streamtable.errors import (
     AuthorizationError,
     Fenced,
-    GraphError,
     QueueFull,
     RetryLater,
     SerializationError,
     StreamtableError,
 )
-from streamtable.flow import WindowedKey
+from streamtable.flow import Windowed, WindowedKey
 from streamtable.kafka import Kafka
 
 
@@ -164,6 +163,7 @@ class HeldProducer:
         value: bytes | None,
         done: Callable[[Ack | StreamtableError], None],
         *,
+        partition: int = -1,
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> None:
@@ -325,12 +325,23 @@ def test_a_closed_emitter_takes_no_more_records_and_closes_once(
         emitter.emit("alice", 1)
 
 
-def test_a_stream_of_windowed_keys_is_refused_as_the_hash_of_the_whole_key_is_another_partition(
-    log: HeldLog,
-) -> None:
-    windowed = Stream("counts", key=WindowedKey(String(), 60_000), value=Long())
-    with pytest.raises(GraphError, match=r"counts.*by a flow"):
-        Emitter(windowed, as_log(log))
+def test_a_key_in_a_window_goes_where_the_records_of_its_key_are(broker: Broker, topics: Topics) -> None:
+    stream = Stream(topics.create("counts", partitions=8), key=WindowedKey(String(), 60_000), value=Long())
+    with Emitter(stream, Kafka(broker.bootstrap_servers)) as emitter:
+        acks = {
+            (key, start): emitter.emit(Windowed(key, start, start + 60_000), 1)
+            for key in "abc"
+            for start in (0, 60_000)
+        }
+    assert {key: ack.result().partition for (key, _), ack in acks.items()} == {
+        key: partition_for(key.encode(), 8) for key in "abc"
+    }
+    missing = Stream(topics.name("none"), key=WindowedKey(String(), 60_000), value=Long())
+    with (
+        Emitter(missing, Kafka(broker.bootstrap_servers)) as emitter,
+        pytest.raises(RetryLater, match="no such topic"),
+    ):
+        emitter.emit(Windowed("a", 0, 60_000), 1)
 
 
 def test_a_record_on_its_way_cannot_be_cancelled(log: HeldLog, emitter: Emitter[str, int]) -> None:

@@ -4,16 +4,17 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Generic, Self, TypeVar
 
 import structlog
 
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import Log, WindowedKeys
-from streamtable.base.topics import Stream
+from streamtable.base.topics import Stream, hash_of_rows
 from streamtable.base.tracing import UNTRACED, carrying, tracer_of
 from streamtable.base.types import Ack, Headers
-from streamtable.errors import GraphError, QueueFull, RetryLater, SerializationError, StreamtableError
+from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,17 +43,15 @@ class Emitter(Generic[K, V]):
 
     Raises:
         ConfigurationError: The `delivery_timeout` is out of bounds.
-        GraphError: The stream has windowed keys.
     """
 
     def __init__(
         self, stream: Stream[K, V], log: Log, *, close_timeout: float = 30.0, delivery_timeout: float = 120.0
     ) -> None:
-        if isinstance(stream.key, WindowedKeys):
-            raise GraphError(
-                f"stream {stream.name!r} has windowed keys, which are placed by the key without its window: write it by a flow"
-            )
         self.stream = stream
+        self._log = log
+        self._windowed = isinstance(stream.key, WindowedKeys)
+        self._partitions = 0  # of the topic, once they are needed
         self._producer = log.producer(stream.partitioner, delivery_timeout)
         self._tracer = tracer_of(log)
         self._close_timeout = close_timeout
@@ -76,7 +75,7 @@ class Emitter(Generic[K, V]):
 
         Raises:
             SerializationError: The key or the value does not fit their codec, or the timestamp is no time; nothing was queued.
-            RetryLater: The emitter is closed.
+            RetryLater: The emitter is closed; or Kafka does not say how many partitions a stream of windowed keys has.
             UsedAfterFork: The process was forked after the emitter was made.
         """
         self._here.check()
@@ -98,13 +97,21 @@ class Emitter(Generic[K, V]):
         except SerializationError as error:
             error.topic = self.stream.name
             raise
+        # The client hashes whole keys.
+        partition = self._partition_of_window(key_bytes) if self._windowed and key_bytes is not None else -1
         answer = _Answer(lambda: self._unseen)
         done: Done = answer.settle
         if self._tracer is not UNTRACED:
             headers, done = self._traced(headers, done)
         try:
             self._producer.produce(
-                self.stream.name, key_bytes, value_bytes, done, headers=headers, timestamp_ms=timestamp_ms
+                self.stream.name,
+                key_bytes,
+                value_bytes,
+                done,
+                partition=partition,
+                headers=headers,
+                timestamp_ms=timestamp_ms,
             )
         except QueueFull as error:
             done(error)
@@ -146,6 +153,16 @@ class Emitter(Generic[K, V]):
         self._closed = True
         self._producer.close(self._close_timeout if timeout is None else timeout)
         self._unseen.raise_first(self.stream.name)
+
+    def _partition_of_window(self, key: bytes) -> int:
+        """Return the partition of the key in a window: windows are where the records of their key are."""
+        if not self._partitions:
+            with closing(self._log.cluster()) as cluster:
+                topic = cluster.topics([self.stream.name]).get(self.stream.name)
+            if topic is None:
+                raise RetryLater("the record was not sent: there is no such topic", topic=self.stream.name)
+            self._partitions = topic.partitions
+        return hash_of_rows(self.stream)(key) % self._partitions
 
     def _traced(self, headers: Headers, done: Done) -> tuple[Headers, Done]:
         """Return the headers to send and the function to call with the answer, when the record is traced."""

@@ -119,6 +119,7 @@ class VirtualProducer:
         value: bytes | None,
         done: Callable[[Ack | StreamtableError], None],
         *,
+        partition: int = -1,
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> None:
@@ -130,8 +131,10 @@ class VirtualProducer:
                 raise RetryLater("the record was not delivered: there is no such topic", topic=topic)
             if not found.fits(key, value, headers):
                 raise SerializationError("the record is larger than the topic accepts", topic=topic)
-            partition = found.partition_of(key, self._partitioner)
-            return Ack(*partition.place, partition.append(key, value, headers, at))
+            home = (
+                found.partitions[partition] if partition >= 0 else found.partition_of(key, self._partitioner)
+            )
+            return Ack(*home.place, home.append(key, value, headers, at))
 
         try:
             answer: Ack | StreamtableError = self._wire.ask("produce", append, silent=RetryLater)

@@ -555,10 +555,11 @@ class Producer(Protocol):
         value: bytes | None,
         done: Callable[[Ack | StreamtableError], None],
         *,
+        partition: int = -1,
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> None:
-        """Queue a record for the partition of the stream's partitioner; waits while the queue is full.
+        """Queue a record; waits while the queue is full.
 
         Args:
             topic: It must exist.
@@ -566,6 +567,7 @@ class Producer(Protocol):
             value: Bytes, or None for a tombstone.
             done: Called once, from a thread of the producer's: with the acknowledgement of all in-sync replicas, or
                 with `RetryLater` (not delivered in time) or `SerializationError` (too large). It must not block or raise.
+            partition: -1: by the stream's partitioner, of the whole key.
             headers: The headers, written as they are.
             timestamp_ms: 0: now.
 

@@ -52,6 +52,7 @@ class KafkaProducer:
         value: bytes | None,
         done: Done,
         *,
+        partition: int = -1,
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> None:
@@ -65,7 +66,7 @@ class KafkaProducer:
         deadline = time.monotonic() + self._delivery_timeout
         while True:
             try:
-                self._producer.produce(topic, value, key, -1, report, None, timestamp_ms, own)
+                self._producer.produce(topic, value, key, partition, report, None, timestamp_ms, own)
             except BufferError:
                 if time.monotonic() > deadline or self._closing:
                     raise QueueFull(
