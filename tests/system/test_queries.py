@@ -228,7 +228,8 @@ def test_a_local_answer_costs_no_more_than_some_reads_of_a_view(bench: Bench) ->
                 read(key)
             return time.thread_time() - began
 
-        read = [(seconds(counts.get), seconds(view.get)) for _ in range(10)]
+        # Many rounds: the least is undisturbed by other processes, whose work empties the processor's caches.
+        read = [(seconds(counts.get), seconds(view.get)) for _ in range(50)]
         local, viewed = (min(each) for each in zip(*read, strict=True))
         assert local <= 4 * viewed, f"{local / viewed:.2f} times"
 

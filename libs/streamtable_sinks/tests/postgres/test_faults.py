@@ -131,10 +131,12 @@ STEPS = ("batch-processed", "rows-written", "begun", "offsets-sent", "committed"
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_merged_table_has_the_rows_of_a_view_after_a_crash_at_any_step(step: str, database: str) -> None:
+def test_a_merged_table_has_the_rows_of_a_view_after_a_crash_at_any_step(
+    step: str, database: str, postgres: type[Postgres]
+) -> None:
     counts: Table[str, int] = Table("counts", String(), Long())
     changes: Stream[str, int] = Stream(counts.name, counts.key, counts.value)
-    out = Sink("out", counts, Postgres(database, "counts", key=("id",), create=True), max_wait=0.0)
+    out = Sink("out", counts, postgres(database, "counts", key=("id",), create=True), max_wait=0.0)
     chance = random.Random(1)
     with Tester() as tester:
         tester.run(out, partitions=2)
