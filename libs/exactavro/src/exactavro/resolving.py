@@ -85,14 +85,14 @@ def _reader(writer: Node, reader: Node, *, whole: bool) -> Reader:
 
 def _reads_part(writer: Node, reader: Node) -> bool:
     """Return whether values of a reader's primitive or logical type are only some of the writer's values."""
-    wanted = logical(reader) if conversion(reader) is not None else None
-    if wanted == "decimal" and isinstance(reader, dict):
+    name = logical(reader) if conversion(reader) is not None else None
+    if name == "decimal" and isinstance(reader, dict):
         written = (
             writer.get("precision") if isinstance(writer, dict) and logical(writer) == "decimal" else None
         )
         return written is None or written > reader["precision"]
-    if wanted in {"uuid", "time-millis", "time-micros"}:
-        return logical(writer) != wanted
+    if name in {"uuid", "time-millis", "time-micros"}:
+        return logical(writer) != name
     return (kind(writer), kind(reader)) == ("bytes", "string")
 
 

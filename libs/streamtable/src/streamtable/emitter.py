@@ -31,6 +31,8 @@ class Emitter(Generic[K, V]):
         with Emitter(USER_CLICKS, kafka) as emitter:
             emitter.emit("alice", click)
 
+    For keys in windows it asks Kafka once how many partitions the topic has. Make a new emitter after partitions were added.
+
     No failure goes unnoticed: it is set in the record's future, and if the future's result was not read, it is raised
     by `flush` or `close`, and so by leaving the `with` block.
 
@@ -160,7 +162,8 @@ class Emitter(Generic[K, V]):
             with closing(self._log.cluster()) as cluster:
                 topic = cluster.topics([self.stream.name]).get(self.stream.name)
             if topic is None:
-                raise RetryLater("the record was not sent: there is no such topic", topic=self.stream.name)
+                reason = "the topic is missing: 'streamtable topics apply' creates it"
+                raise RetryLater(reason, topic=self.stream.name)
             self._partitions = topic.partitions
         return hash_of_rows(self.stream)(key) % self._partitions
 

@@ -17,7 +17,7 @@ class OwnKeys:
         table: The table.
         partition: The partition of the task.
         partitions: The number of partitions of the table.
-        hash_key: The hash of an encoded key, by which views find a row; see `hash_of_rows`.
+        hash_key: The hash of an encoded key that views use to find a row; see `hash_of_rows`.
     """
 
     group: str

@@ -342,9 +342,8 @@ class ReplicaSet:
         )
 
     def _open_all(self, partitions: Iterable[int]) -> list[PartitionReplica]:
-        with (
-            ExitStack() as opened
-        ):  # a view that is refused, as another process holds one of them, leaves none open
+        # A view that is refused, as another process holds one of them, leaves none open.
+        with ExitStack() as opened:
             found = []
             for partition in partitions:
                 found.append(self._open(partition))
