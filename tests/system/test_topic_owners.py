@@ -9,7 +9,7 @@ from tests.system.bench import Bench, until
 
 from streamtable import App, Group, Input, Long, Persist, State, String
 from streamtable.errors import ConfigurationError, TopicShared
-from streamtable_admin import cluster_checks
+from streamtable_admin import cluster_checks, examination
 from streamtable_admin.cluster import connect
 from streamtable_admin.findings import Level
 from streamtable_cli import checks
@@ -44,7 +44,9 @@ def test_a_group_does_not_start_on_the_changelog_of_another_one(first: int, benc
     owner.close()
 
 
-def test_an_open_transaction_of_one_group_keeps_no_other_from_creating_its_topics(bench: Bench) -> None:
+def test_an_open_transaction_of_one_group_keeps_no_other_from_creating_its_topics_nor_the_doctor_from_checking(
+    bench: Bench,
+) -> None:
     shop, _ = shops(bench)
     bench.create(shop)
     settings = {"bootstrap.servers": bench.kafka.bootstrap_servers}
@@ -59,6 +61,8 @@ def test_an_open_transaction_of_one_group_keeps_no_other_from_creating_its_topic
     )
     with App(bench.kafka, bench.folder / "app") as app:
         app.create_topics(other)
+    with connect(bench.kafka) as cluster:
+        assert examination.checked("topics", lambda: cluster_checks.owners(cluster, [shop.name])) == []
     producer.abort_transaction(30)
     member.close()
 

@@ -12,14 +12,14 @@ from localkafka.fixtures import Topics
 from streamtable import Kafka
 from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater
-from streamtable_admin.cluster import Cluster, connect
+from streamtable_admin.cluster import Cluster, ReadObserver, connect
 from streamtable_admin.offsets import unread
 from streamtable_admin.reading import ReadLimits, read_to
 from streamtable_admin.records import first_records, last_records, starts_at
 
 
 @dataclass
-class Observer:
+class Observer(ReadObserver):
     """Remembers what it observes."""
 
     offsets: list[int] = field(default_factory=list)

@@ -10,14 +10,7 @@ from typing import Any, overload
 
 from exactavro.schema import Node, kind, logical
 
-_PYTHON_TYPES = {
-    "record": dict,
-    "map": dict,
-    "enum": str,
-    "string": str,
-    "fixed": bytes,
-    "bytes": bytes,
-}
+_PYTHON_TYPES = {"record": dict, "map": dict, "enum": str, "string": str, "fixed": bytes, "bytes": bytes}
 
 
 class NamedRecord(dict[str, Any]):

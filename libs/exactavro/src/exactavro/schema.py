@@ -18,16 +18,7 @@ from exactavro.errors import Unusable
 Node = str | list[Any] | dict[str, Any]
 """A parsed schema with names replaced by their definitions: a primitive's name, a union, or an object."""
 
-_WIDTHS = {
-    "null": 0,
-    "boolean": 1,
-    "int": 1,
-    "long": 1,
-    "float": 4,
-    "double": 8,
-    "bytes": 1,
-    "string": 1,
-}
+_WIDTHS = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 PRIMITIVES = frozenset(_WIDTHS)
 TEXT_BYTES_MAX = 1_000_000
 DEPTH_MAX = 64

@@ -119,10 +119,7 @@ def hosts_of(certificate: bytes) -> set[str]:
     """Return the names and addresses that the first certificate of a PEM text is for. Raises `ValueError`."""
     extensions = x509.load_pem_x509_certificate(certificate).extensions
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return {
-        *names.get_values_for_type(x509.DNSName),
-        *map(str, names.get_values_for_type(x509.IPAddress)),
-    }
+    return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
 
 
 def write_secret(path: Path, content: bytes) -> None:

@@ -116,8 +116,7 @@ def connect_command(
         ),
     ] = None,
     setting: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting of the worker; may be repeated."),
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the worker; may be repeated.")
     ] = None,
     plugin: Annotated[
         list[Path] | None,

@@ -20,10 +20,7 @@ from localkafka.topics import create_topics, delete_topics, known_topics
 
 B = TypeVar("B", Broker, BrokerCluster)
 # Members send heartbeats five times as often as by default here, so partitions move at once.
-BRISK = {
-    "group.consumer.heartbeat.interval.ms": "100",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-}
+BRISK = {"group.consumer.heartbeat.interval.ms": "100", "group.consumer.min.heartbeat.interval.ms": "100"}
 # For a broker that is never killed and mostly idles, like the session's: fewer broker heartbeats and fewer no-op
 # metadata records halve its CPU time. The long session keeps its controller from fencing a broker that stalls on a busy
 # machine, which would leave its partitions without a leader for a moment. If a transaction is decided in that moment,
@@ -157,9 +154,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the broker's warnings and errors to the report of a failed test: a fenced broker explains many failures."""
     report = yield
     broker = getattr(item, "funcargs", {}).get("broker")

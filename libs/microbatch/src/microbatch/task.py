@@ -164,10 +164,7 @@ class BatchTask:
             self._around.metrics.seconds.labels(self._group.name).observe(time.perf_counter() - began)
             return found
 
-        with (
-            self._blamed(cut, services.outputs),
-            nullcontext() if self._group.awaits else self._traced(cut),
-        ):
+        with self._blamed(cut, services.outputs), nullcontext() if self._group.awaits else self._traced(cut):
             send = Send(services.outputs.emit, lambda: self._send_ahead(services))
             answer = self._group.process(batch, send)
             if not inspect.isawaitable(answer):

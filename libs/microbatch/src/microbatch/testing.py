@@ -35,11 +35,7 @@ class InMemoryStore:
     """
 
     def __init__(
-        self,
-        group: MicroBatch,
-        *,
-        plain: bool = False,
-        driver: Callable[[], Driver] | None = None,
+        self, group: MicroBatch, *, plain: bool = False, driver: Callable[[], Driver] | None = None
     ) -> None:
         self.server = MemoryServer()
         self._group = group.over_central_store()
@@ -49,14 +45,7 @@ class InMemoryStore:
     def __call__(self, clock: Clock, failpoint: Failpoint) -> BatchTasks:
         """Make the tasks of a process that starts."""
         metrics = BatchMetrics.register(CollectorRegistry())
-        return BatchTasks(
-            self._group,
-            self._driver(),
-            clock,
-            metrics,
-            failpoint,
-            plain=self._plain,
-        )
+        return BatchTasks(self._group, self._driver(), clock, metrics, failpoint, plain=self._plain)
 
     def rows(self, rows: Rows[V], committed: Mapping[TopicPartition, Committed]) -> dict[str, V]:
         """Return the committed rows of a kind, by key.

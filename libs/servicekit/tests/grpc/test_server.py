@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -375,3 +376,20 @@ def test_two_servers_do_not_share_a_port(server: GrpcServer, echo: Echo) -> None
     second = GrpcServer("127.0.0.1", port, echo.register, ready=lambda: True, streams=Streams())
     with pytest.raises(ConfigurationError, match="cannot listen"):
         second.start()
+
+
+def test_an_answer_that_could_not_be_sent_is_no_error_of_the_server(
+    server: GrpcServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.start()
+    of_grpcio = logging.getLogger("grpc._cython.cygrpc")
+    with caplog.at_level(logging.INFO):
+        try:  # the race in grpcio cannot be arranged
+            raise ConnectionError("sending failed")
+        except ConnectionError:
+            of_grpcio.exception("ExecuteBatchError raised in core by servicer method [/test.Echo/Unary]")
+            of_grpcio.exception("Unexpected [ConnectionError] raised by servicer method [/test.Echo/Unary]")
+    assert [(each.levelname, each.exc_info is None) for each in caplog.records] == [
+        ("INFO", True),
+        ("ERROR", False),
+    ]

@@ -169,11 +169,7 @@ class MemoryTable(Generic[V]):
 
     @contextmanager
     def watch(
-        self,
-        key: str | None = None,
-        prefix: str | None = None,
-        *,
-        on_unreadable: OnUnreadable | None = None,
+        self, key: str | None = None, prefix: str | None = None, *, on_unreadable: OnUnreadable | None = None
     ) -> Iterator[MemoryWatch[V]]:
         watch: MemoryWatch[V] = MemoryWatch(key, prefix, self._changed, on_unreadable=on_unreadable)
         self.watches.append(watch)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from streamtable import Kafka
 from streamtable.base.types import Committed, TopicPartition
@@ -13,14 +13,7 @@ from streamtable.kafka import BrokerAddress, GroupDescription, GroupMember
 from streamtable_admin.errors import NoSuchTopic
 from streamtable_admin.rights import UserAdmin
 
-__all__ = [
-    "BrokerAddress",
-    "Cluster",
-    "GroupDescription",
-    "GroupMember",
-    "ReadObserver",
-    "connect",
-]
+__all__ = ["BrokerAddress", "Cluster", "GroupDescription", "GroupMember", "ReadObserver", "connect"]
 
 T = TypeVar("T")
 INTERNAL_PREFIX = "__"
@@ -29,25 +22,18 @@ _RETRY_S = 0.1
 _PENDING_S = 2.0
 
 
-class ReadObserver(Protocol):
-    """Observes reads, for example to draw a progress bar."""
+class ReadObserver:
+    """Observes reads, for example to draw a progress bar; by itself it does nothing."""
 
-    def reading(self, offsets: int) -> AbstractContextManager[Callable[[int], None]]:
+    def reading(self, offsets: int) -> AbstractContextManager[Callable[[int], None]]:  # noqa: ARG002 - overridden
         """Open a context for a read of this many offsets; its function receives how many are done."""
+        return nullcontext(lambda _: None)
 
     def held_back(self, place: TopicPartition, position: int, end: int) -> None:
         """Report that a read stopped at `position` because an open transaction holds the records before `end`."""
 
 
-class _Unobserved:
-    def reading(self, offsets: int) -> AbstractContextManager[Callable[[int], None]]:  # noqa: ARG002 - the protocol's
-        return nullcontext(lambda _: None)
-
-    def held_back(self, place: TopicPartition, position: int, end: int) -> None:
-        """Do nothing."""
-
-
-UNOBSERVED = _Unobserved()
+UNOBSERVED = ReadObserver()
 
 
 @dataclass(frozen=True)
@@ -102,6 +88,15 @@ class Cluster:
         """Describe the groups that exist; a coordinator that is moving is asked again."""
         names = list(names)
         return self.retried(lambda: self.admin.describe_groups(names))
+
+    def latest(self, group: str) -> Mapping[TopicPartition, Committed]:
+        """Return the committed offsets of a group, in all topics that exist, without those of a pending transaction."""
+        try:
+            return self.committed(group)
+        except TransactionPending as pending:
+            if not pending.latest:
+                raise
+            return {place: each for place, each in sorted(pending.latest.items()) if each is not None}
 
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
         """Return the committed offsets of a group, in all topics that exist; waits for pending transactions."""

@@ -63,9 +63,7 @@ def advertised(brokers: Iterable[BrokerAddress], servers: str, timeout: float) -
             yield problem(name, f"{address}: {why}", TRAP)
         elif from_outside and loopback(broker.host):
             yield warning(
-                name,
-                f"{address}, which is this machine, although the bootstrap address is {servers}",
-                TRAP,
+                name, f"{address}, which is this machine, although the bootstrap address is {servers}", TRAP
             )
         else:
             yield ok(name, f"{address}, which is reachable from here")

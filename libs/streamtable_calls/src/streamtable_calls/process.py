@@ -55,14 +55,7 @@ class ProcessCalls:
 
     def open(self, partition: int, rows: StateTable[bytes, bytes]) -> PartitionCalls:
         made = PartitionCalls(
-            self._group,
-            partition,
-            self._calls,
-            self._retried,
-            rows,
-            self.executor,
-            self._clock,
-            self._meters,
+            self._group, partition, self._calls, self._retried, rows, self.executor, self._clock, self._meters
         )
         self._open = [*(each for each in self._open if not each.closed), made]
         return made

@@ -262,11 +262,7 @@ class Debezium(Generic[T]):
         return self._flattened(self._flat_marks.decode(data), columns, plan, data)
 
     def _flattened(
-        self,
-        marks: _Marks,
-        columns_of: Callable[[], dict[str, Any] | None],
-        plan: Plan,
-        data: bytes = b"",
+        self, marks: _Marks, columns_of: Callable[[], dict[str, Any] | None], plan: Plan, data: bytes = b""
     ) -> DatabaseChange[T]:
         """Make a change of a flattened record. `columns_of`: returns its columns, or None if it is in `data` and needs no care."""
         gone = marks.deleted in {True, "true"} or marks.op == "d"

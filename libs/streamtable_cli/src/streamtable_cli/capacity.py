@@ -59,8 +59,7 @@ def capacity(
         float, typer.Option(metavar="SECONDS", help="Longest acceptable recovery after a crash.")
     ] = DEFAULT.recovery_s,
     lag_seconds: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="min.compaction.lag.ms of the table's topic, in seconds."),
+        float, typer.Option(metavar="SECONDS", help="min.compaction.lag.ms of the table's topic, in seconds.")
     ] = DEFAULT.lag_s,
     measured: Annotated[
         Path | None,

@@ -161,11 +161,7 @@ def _states(cluster: Cluster, group: str) -> list[str]:
 
 
 def _compare_tables(
-    cluster: Cluster,
-    tables: tuple[str, str],
-    cuts: Sequence[Cut],
-    decoder: Decoder,
-    limit: int,
+    cluster: Cluster, tables: tuple[str, str], cuts: Sequence[Cut], decoder: Decoder, limit: int
 ) -> Tables:
     known = cluster.admin.topic_partitions()
     counts = [known[table] for table in tables]

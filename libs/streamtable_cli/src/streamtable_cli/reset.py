@@ -65,14 +65,12 @@ def reset(
         ),
     ] = None,
     empty_table: Annotated[
-        bool,
-        typer.Option("--empty-table", help="Also delete all rows of the group's table: it is rebuilt."),
+        bool, typer.Option("--empty-table", help="Also delete all rows of the group's table: it is rebuilt.")
     ] = False,
     accept_recreated: Annotated[
         bool,
         typer.Option(
-            "--accept-recreated",
-            help="Also if an input was deleted and recreated since the group read it.",
+            "--accept-recreated", help="Also if an input was deleted and recreated since the group read it."
         ),
     ] = False,
     accept_purged: Annotated[

@@ -16,12 +16,13 @@ from rich.progress import (
 )
 
 from streamtable.base.types import TopicPartition
+from streamtable_admin.cluster import ReadObserver
 from streamtable_cli.output import console, note
 
 BAR_AFTER_S = 1.0
 
 
-class Terminal:
+class Terminal(ReadObserver):
     """Observes reads: shows a progress bar for long ones, and reports those that an open transaction has stopped."""
 
     @contextmanager

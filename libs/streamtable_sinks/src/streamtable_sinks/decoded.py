@@ -84,10 +84,7 @@ def _decoded(
 
 
 def _missing(
-    source: SinkSource,
-    indexes: Sequence[int],
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
+    source: SinkSource, indexes: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]
 ) -> dict[int, StreamtableError]:
     raw, what = (keys, "key") if source.is_table else (values, "value: a tombstone is no event")
     if None not in raw:

@@ -101,11 +101,7 @@ class VirtualProducer:
     """Sends each record at once; it is acknowledged before `produce` returns."""
 
     def __init__(
-        self,
-        topic: Callable[[str], Topic | None],
-        wire: Wire,
-        clock: Clock,
-        partitioner: Partitioner,
+        self, topic: Callable[[str], Topic | None], wire: Wire, clock: Clock, partitioner: Partitioner
     ) -> None:
         self._topic = topic
         self._wire = wire

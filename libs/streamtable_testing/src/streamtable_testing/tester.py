@@ -312,13 +312,7 @@ class Tester:
     # ---- input and time --------------------------------------------------------------------------------------------
 
     def emit(
-        self,
-        stream: Stream[K, V],
-        key: K,
-        value: V | None,
-        *,
-        headers: Headers = (),
-        timestamp_ms: int = 0,
+        self, stream: Stream[K, V], key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0
     ) -> Ack:
         """Emit an event as an `Emitter` does, and let all processes work.
 

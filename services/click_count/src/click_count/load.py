@@ -11,7 +11,4 @@ def clicks(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, 
     user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
     while True:
         user = user_of()
-        yield (
-            user,
-            UserClick(id=str(id_of()), user_id=user, url=f"https://example.org/{user}", at=now_ms()),
-        )
+        yield (user, UserClick(id=str(id_of()), user_id=user, url=f"https://example.org/{user}", at=now_ms()))

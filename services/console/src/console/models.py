@@ -374,8 +374,7 @@ class Replayed(BaseModel):
     sent: list[str]
     before: Annotated[list[str], Field(description="letters skipped because they had been replayed before")]
     rows: Annotated[
-        list[str],
-        Field(description="letters skipped because they hold a timer or another row that fell due"),
+        list[str], Field(description="letters skipped because they hold a timer or another row that fell due")
     ]
 
 

@@ -14,15 +14,7 @@ from servicekit.http.app import HttpEdge
 from servicekit.http.cursors import Cursors
 from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server_events import EventStreams
-from servicekit.http.table_api import (
-    GetRow,
-    ListRows,
-    ListWindows,
-    TableApi,
-    TableRoute,
-    WatchRow,
-    WatchRows,
-)
+from servicekit.http.table_api import GetRow, ListRows, ListWindows, TableApi, TableRoute, WatchRow, WatchRows
 from servicekit.tables.protocol import UserTable, WindowTable
 
 _EVENTS: Final = (

@@ -15,7 +15,4 @@ def messages(load: LoadOptions, spammers: int, now_ms: Callable[[], int]) -> Ite
     """Yield the messages of a load with their senders, without end. Everything but their times follows from the seed."""
     user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
     for sender, recipient, text in conversations(user_of, spammers, SPAM_SHARE, load.seed):
-        yield (
-            sender,
-            Message(id=str(id_of()), sender=sender, recipient=recipient, text=text, at=now_ms()),
-        )
+        yield (sender, Message(id=str(id_of()), sender=sender, recipient=recipient, text=text, at=now_ms()))

@@ -116,6 +116,5 @@ class UserPage(BaseModel):
     next: Annotated[str | None, Field(description="cursor of the next page; null on the last")]
     tables: Ages
     unreadable: Annotated[
-        int,
-        Field(description="number of users skipped because a row in one of the tables cannot be decoded"),
+        int, Field(description="number of users skipped because a row in one of the tables cannot be decoded")
     ] = 0

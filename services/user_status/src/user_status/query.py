@@ -119,9 +119,7 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: ReadYourW
         tags=["users"],
     )
     def list_users(
-        prefix: Annotated[Prefix, Query()] = "",
-        cursor: Cursor = None,
-        limit: PageLimit = 100,
+        prefix: Annotated[Prefix, Query()] = "", cursor: Cursor = None, limit: PageLimit = 100
     ) -> Any:
         """All users of either table, a page at a time. This is no snapshot: each page has the state at the time of its request."""
         after = page_after(cursors, prefix, cursor)
@@ -185,10 +183,7 @@ def _status(row: UserStatus) -> models.Status:
 
 def _place(answer: TableAnswer[object]) -> models.Place:
     return models.Place(
-        partition=answer.partition,
-        offset=answer.offset,
-        age_seconds=answer.age_seconds,
-        stale=answer.stale,
+        partition=answer.partition, offset=answer.offset, age_seconds=answer.age_seconds, stale=answer.stale
     )
 
 

@@ -51,9 +51,7 @@ class ElasticsearchAdmin:
         details = ", ".join(f"{name} {self._fields[name]}" for name in missing)
         return [
             Step(
-                "fields",
-                found[0],
-                f"{details}; existing rows are found by them once they are written again",
+                "fields", found[0], f"{details}; existing rows are found by them once they are written again"
             )
         ]
 

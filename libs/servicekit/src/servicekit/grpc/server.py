@@ -1,6 +1,7 @@
 """A grpcio server with limits on all resources of callers, and the standard health service."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from threading import Thread
 from typing import Any, Final
@@ -20,6 +21,8 @@ from streamtable.errors import ConfigurationError
 
 _HEALTH_WATCH_SECONDS: Final = 0.5
 _HEALTH_WATCHES_MAX: Final = 64
+_GRPCIO_LOG: Final = "grpc._cython.cygrpc"
+_UNSENT_ANSWER: Final = "ExecuteBatchError raised in core"
 
 
 class GrpcServer:
@@ -80,6 +83,7 @@ class GrpcServer:
             ConfigurationError: The server cannot listen on the address.
         """
         name = f"[{self._host}]" if ":" in self._host else self._host
+        logging.getLogger(_GRPCIO_LOG).addFilter(_calm)
         self._thread.start()
         try:
             port = self._in_loop(self._start(name)).result()
@@ -114,10 +118,8 @@ class GrpcServer:
         if self._services:
             reflection.enable_server_reflection([*self._services, reflection.SERVICE_NAME], server)
         address = f"{name}:{self._port}"
-        if self._credentials is None:
-            port: int = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, self._credentials)
+        secured = (self._credentials,) if self._credentials is not None else ()
+        port: int = (server.add_secure_port if secured else server.add_insecure_port)(address, *secured)
         await server.start()
         self._server = server
         return port
@@ -131,6 +133,17 @@ class GrpcServer:
         self._thread.join()
         self._loop.close()
         self._guard.close()
+
+
+def _calm(record: logging.LogRecord) -> bool:
+    """Report an answer that could not be sent as information, without a traceback.
+
+    A connection that breaks while an answer is sent is no fault of the server. grpcio reports it as an error, unless it
+    has seen before that the client closed the call.
+    """
+    if str(record.msg).startswith(_UNSENT_ANSWER):
+        record.levelno, record.levelname, record.exc_info = logging.INFO, "INFO", None
+    return True
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
@@ -163,17 +176,14 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the packa
         self._ready = ready
         self._streams = streams
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 gRPC's name
-        del context
+    async def Check(self, request: Any, _context: Any) -> Any:  # noqa: N802 gRPC's name
         _check_service(request)
         return self._status()
 
-    async def List(self, request: Any, context: Any) -> Any:  # noqa: N802 gRPC's name
-        del request, context
+    async def List(self, _request: Any, _context: Any) -> Any:  # noqa: N802 gRPC's name
         return health_pb2.HealthListResponse(statuses={"": self._status()})
 
-    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 gRPC's name
-        del context
+    async def Watch(self, request: Any, _context: Any) -> AsyncIterator[Any]:  # noqa: N802 gRPC's name
         _check_service(request)
         sent = None
         with self._streams.admit() as alive:
@@ -186,10 +196,8 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the packa
         raise self._streams.ended()
 
     def _status(self) -> Any:
-        serving = health_pb2.HealthCheckResponse.SERVING
-        return health_pb2.HealthCheckResponse(
-            status=serving if self._ready() else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
+        response = health_pb2.HealthCheckResponse
+        return response(status=response.SERVING if self._ready() else response.NOT_SERVING)
 
 
 def _check_service(request: Any) -> None:

@@ -180,11 +180,8 @@ class BoundedProtocol(H11Protocol):
             return ANSWER_NOT_TAKEN if now - self._unsent_since > self._all.limits.answer_seconds else None
         self._unsent_bytes = 0
         waits_for_head = self._waits_for_head and not self._idle
-        return (
-            HEAD_TOO_SLOW
-            if waits_for_head and now - self._waits_since > self._all.limits.head_seconds
-            else None
-        )
+        too_slow = now - self._waits_since > self._all.limits.head_seconds
+        return HEAD_TOO_SLOW if waits_for_head and too_slow else None
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP with a problem document, where uvicorn would send `msg`."""
