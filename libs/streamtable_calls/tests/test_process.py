@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from localkafka.waiting import wait_until
 from streamtable import Json
 from streamtable.base.clock import SystemClock
-from streamtable_calls import RateLimit, Retry, RetryAfter, call_id, call_ids
+from streamtable_calls import CallTimedOut, RateLimit, Retry, RetryAfter, call_id, call_ids
 from streamtable_calls.partition import Attempt, Outcome
 from streamtable_calls.pending import PendingCall
 from streamtable_calls.process import InLoop
@@ -163,8 +163,10 @@ def test_an_attempt_that_takes_too_long_has_failed(make: Make, plain: bool) -> N
     caller.start(1 if not plain else 3600)
     (error,) = caller.outcomes(1).values()
     release.set()
-    assert isinstance(error, TimeoutError)
+    assert isinstance(error, CallTimedOut)
     assert "longer than 0.02 s" in str(error)
+    # As `ConnectionError` stands for a server that cannot be reached, and this one may be busy.
+    assert Retry(attempts=2, on=(ConnectionError,)).pause_seconds(1, error, 0.0) is not None
 
 
 class ServerTimeout(ConnectionError, TimeoutError):
@@ -186,6 +188,7 @@ def test_a_timeout_of_the_functions_own_is_its_error_and_not_the_timeout_of_the_
     caller.start(1)
     (error,) = caller.outcomes(1).values()
     assert (type(error), str(error)) == (ServerTimeout, "no answer within 2 s")
+    assert Retry(on=(OverflowError,)).pause_seconds(1, error, 0.0) is None
 
 
 class Stopped(BaseException):

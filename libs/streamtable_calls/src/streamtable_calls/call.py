@@ -59,7 +59,8 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         at_once: The maximum number of functions that run at once, in each process.
         batch: The maximum number of requests in one call of the function, from all partitions of the process.
         batch_within: How long a request waits for others to fill a batch.
-        timeout: The time that an attempt may take. Then it has failed with `TimeoutError`; a thread that does not end stays.
+        timeout: The time that an attempt may take. Then it has failed with `CallTimedOut`, which is retried; a thread that
+            does not end stays.
         retry: When an attempt is repeated. None: never.
         rate: How many calls of the function may start within a time, in each process. None: no limit.
         pending_max: With so many pending calls of a partition its inputs are paused, until a fifth of it is free.

@@ -15,6 +15,10 @@ class RetryAfter(Exception):
         self.seconds = seconds
 
 
+class CallTimedOut(TimeoutError):
+    """An attempt has taken longer than the `timeout` of its call. It is always worth another one, whatever `Retry.on` names."""
+
+
 class PendingCallsLeft(StateMeaningChanged):
     """The graph does not have a call any more that is still pending.
 

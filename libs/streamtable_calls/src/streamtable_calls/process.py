@@ -13,7 +13,7 @@ import structlog
 from streamtable import StateTable
 from streamtable.base.clock import Clock
 from streamtable.observe import Metrics
-from streamtable_calls.errors import text_of
+from streamtable_calls.errors import CallTimedOut, text_of
 from streamtable_calls.ids import running
 from streamtable_calls.metrics import CallMeters, PendingNow
 from streamtable_calls.partition import Attempt, Executor, Outcome, PartitionCalls
@@ -352,7 +352,7 @@ class CallQueue:
             failed = error
             if isinstance(error, TimeoutError) and limit.expired():
                 seconds = call.timeout.total_seconds()
-                failed = TimeoutError(f"the call took longer than {seconds:g} s: {error}")
+                failed = CallTimedOut(f"the call took longer than {seconds:g} s: {error}")
             return [failed for _ in attempts]
         if call.batch == 1:
             return [found]

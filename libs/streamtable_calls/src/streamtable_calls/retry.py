@@ -7,7 +7,7 @@ from math import isnan
 from typing import Final
 
 from streamtable.errors import GraphError
-from streamtable_calls.errors import RetryAfter
+from streamtable_calls.errors import CallTimedOut, RetryAfter
 
 _YEAR_SECONDS: Final = 365 * 86_400.0
 
@@ -21,8 +21,9 @@ class Retry:
         factor: Each further pause is longer by this factor.
         most: The longest pause.
         attempts: The number of attempts after which the call has failed.
-        on: The errors that are worth another attempt. Others fail the call at once; `RetryAfter` is always retried. `Exception`
-            stands for `asyncio.CancelledError` too: what the function awaits, as a task that calls share, may be cancelled by others.
+        on: The errors that are worth another attempt. Others fail the call at once; `RetryAfter` and `CallTimedOut`, an attempt
+            that took longer than the `timeout` of its call, are always retried. `Exception` stands for `asyncio.CancelledError`
+            too: what the function awaits, as a task that calls share, may be cancelled by others.
         give_up_after: How long after the first attempt further ones may begin. None: only their number counts.
     """
 
@@ -56,7 +57,7 @@ class Retry:
             since_seconds: The seconds since the end of the first attempt.
         """
         on = (*self.on, CancelledError) if Exception in self.on else self.on
-        if attempts >= self.attempts or not isinstance(error, (RetryAfter, *on)):
+        if attempts >= self.attempts or not isinstance(error, (RetryAfter, CallTimedOut, *on)):
             return None
         pause = self.growing_seconds(attempts)
         if isinstance(error, RetryAfter) and not isnan(error.seconds):
