@@ -15,10 +15,12 @@ from libs.streamtable_capture.tests.recorded_topics import SCHEMAS, Recorded, re
 from libs.streamtable_capture.tests.shop_database import BIO
 from libs.streamtable_capture.tests.shop_rows import Customer, Line
 from msgspec import Struct
+from prometheus_client import CollectorRegistry
 
 from streamtable import Changes, Context, Group, Input, Join, Json, Persist, RowChange, Stream, String, Table
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow
+from streamtable.observe import Metrics
 from streamtable_capture import Capture, ConnectKey, DatabaseChange, DatabaseSource, Debezium, Truncated
 from streamtable_capture.captured import Captured, CapturedRows
 from streamtable_capture.rows import RowType
@@ -106,7 +108,20 @@ def test_a_restarted_connector_that_repeats_everything_changes_nothing(tester: T
     for start in range(len(records)):
         play(tester, records[start:])
         assert tester.table(group.table) == ANNA
-    assert group.repeated.labels("customers")._value.get() > 0
+    assert group.repeated.count > 0
+
+
+def test_the_metrics_of_a_process_count_the_changes_that_were_dropped(tester: Tester) -> None:
+    _, group = customers("plain")
+    tester.run(group)
+    records = recorded("plain", "customers")
+    play(tester, [*records, *records])
+    registry = CollectorRegistry()
+    metrics = Metrics.register(registry)
+    for _ in range(2):  # as the engine does every few seconds
+        group.repeated.measure(metrics)
+    counted = registry.get_sample_value("streamtable_capture_repeated_total", {"group": "customers"})
+    assert counted == group.repeated.count > 0
 
 
 def of_key(record: Recorded) -> bytes:
@@ -201,7 +216,7 @@ def test_a_deletion_that_is_repeated_after_the_row_was_made_again_takes_nothing_
     shop.emit(1, "d", 20)
     shop.tombstone(1)
     assert shop.rows == {1: Customer(1, "at 30", True, None)}
-    assert shop.group.repeated.labels("customers")._value.get() == 2
+    assert shop.group.repeated.count == 2
 
 
 def test_a_change_that_is_repeated_after_its_row_was_deleted_brings_nothing_back(shop: Shop) -> None:
@@ -594,7 +609,7 @@ def test_a_killed_processor_leaves_every_change_applied_once(tester: Tester, cra
     play(tester, records[2:])
     tester.start(group)
     assert tester.table(group.table) == ANNA
-    assert group.repeated.labels("customers")._value.get() == 0
+    assert group.repeated.count == 0
 
 
 @pytest.mark.parametrize("given", [{"repeats": "all"}, {"deleted_for": timedelta(0)}, {"truncate": "all"}])

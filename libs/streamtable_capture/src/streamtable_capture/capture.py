@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
-from prometheus_client import Counter
-
 from streamtable import Context, Group, Input, Loop, OnError, Output, Persist, Stream, Table
+from streamtable.base.clock import Clock
 from streamtable.errors import GraphError
+from streamtable.graph.companion import Companions
 from streamtable.graph.edge import Edge
 from streamtable_capture.captured import Captured, CapturedRows, PlainRows
 from streamtable_capture.change import DatabaseChange
@@ -15,6 +15,7 @@ from streamtable_capture.connect_key import ConnectKey
 from streamtable_capture.debezium import Debezium
 from streamtable_capture.notes import DELETED, MOVES, JsonNotes, Note, key_of_move
 from streamtable_capture.positions import Position, beyond, later_of, position_of
+from streamtable_capture.repeats import Repeats
 from streamtable_capture.truncation import CLEARED, KeysOrNone, Truncations
 
 K = TypeVar("K")
@@ -49,8 +50,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
 
     Attributes:
         source: The connector's topic.
-        repeated: The number of changes that were dropped, `streamtable_capture_repeated_total`. It is in no registry until you
-            register it: `registry.register(CUSTOMERS.repeated)`.
+        repeated: The number of changes that were dropped; the metric `streamtable_capture_repeated_total` of the process.
 
     Raises:
         GraphError: The stream has other values than `Debezium`, or no keys; or an argument is out of its range.
@@ -81,13 +81,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         if deleted_for <= timedelta(0):
             raise GraphError(f"Capture {name!r} has deleted_for={deleted_for!r}: give more than 0")
         self.rows, self.source = codec.rows, stream
-        self.repeated = Counter(
-            "streamtable_capture_repeated",
-            "Changes dropped because their row was beyond them already",
-            ("group",),
-            registry=None,
-        )
-        self._repeats = self.repeated.labels(name)
+        self.repeated = Repeats(name)
         self._drop = repeats == "drop"
         self._kept_ms = deleted_for // timedelta(milliseconds=1)
         self._keys = stream.key
@@ -112,6 +106,10 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         if self._truncations is None:
             return ()
         return (CLEARED, self._truncations.visit(), Output(self._truncations.visits))
+
+    def companions(self, clock: Clock, *, by_hand: bool = False) -> Companions:  # noqa: ARG002 - of other kinds
+        """Return what shows the dropped changes: nothing else is done beside the records."""
+        return self.repeated
 
     @property
     def table(self) -> Table[K, T]:  # type: ignore[override] # its rows, without the positions that the group itself keeps
@@ -198,7 +196,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
                 "has the topic changes of two databases?"
             )
         if not later:
-            self._repeats.inc()
+            self.repeated.count += 1
             if change.deletes and held is not None:
                 self._remember(ctx, last, tombstone=True)
         return not later
@@ -211,7 +209,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         found = notes.get(ctx.raw_key)
         if found is not None and found["tombstone"]:
             notes.delete(ctx.raw_key)
-            self._repeats.inc()
+            self.repeated.count += 1
         else:
             ctx.delete()
 
