@@ -105,6 +105,15 @@ def test_a_record_of_an_earlier_version_is_read_as_the_present_one() -> None:
     assert now.decode(column[1] or b"") == {"user": "alice", "at": 0}
 
 
+def test_a_schema_of_a_program_may_be_given_with_its_earlier_versions() -> None:
+    old, now = Avro(json.loads(V1)), Avro(json.loads(V2), history=[V1])
+    assert now.decode(old.encode({"user": "alice"})) == {"user": "alice", "at": 0}
+    with pytest.raises(
+        DeserializationError, match=r"unknown schema, fingerprint [0-9a-f]{16}: give .*history"
+    ):
+        Avro(json.loads(V2)).decode(old.encode({"user": "alice"}))
+
+
 def test_a_history_that_the_present_cannot_read_is_refused_when_the_codec_is_made() -> None:
     with pytest.raises(ConfigurationError, match=r"Click\.id: .*no default"):
         Avro(Constant(click({"name": "id", "type": "string"}), (V1,)))

@@ -67,10 +67,12 @@ class Avro(Generic[T]):
     Args:
         schema: A generated constant, a primitive's name, or a schema as JSON text or parsed JSON.
         framing: The framing of the values: `SingleObject()` (default), `Plain()`, or `Confluent(...)` of `streamtable_codecs`.
+        history: Earlier versions of the schema, in any order: records of them may still be in topics, and rows in tables. A
+            generated constant has its own. A record of a version that is not among them goes to the dead letters.
         max_bytes: The largest message that is decoded; larger ones are poison.
 
     Raises:
-        ConfigurationError: The schema is not safe to read with, or a released version cannot be read as the present.
+        ConfigurationError: The schema is not safe to read with, or a version of `history` cannot be read as the present.
     """
 
     @overload
@@ -103,31 +105,33 @@ class Avro(Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[Any]", schema: _Source, framing: _Framing = None, *, max_bytes: int = ...
+        self: "Avro[Any]",
+        schema: _Source,
+        framing: _Framing = None,
+        *,
+        history: Sequence[_Source] = ...,
+        max_bytes: int = ...,
     ) -> None: ...
 
     def __init__(
         self,
-        schema: BoundSchema[Any] | str | Mapping[str, Any] | list[Any],
+        schema: BoundSchema[Any] | _Source,
         framing: Framing | None = None,
         *,
+        history: Sequence[_Source] = (),
         max_bytes: int = 10_000_000,
     ) -> None:
         self._framing = framing or SingleObject()
         self._max_bytes = max_bytes
-        if isinstance(schema, str | Mapping | list):
-            self.schema = _load(schema)
-            history: tuple[str, ...] = ()
-        else:
-            self.schema = _load(schema.schema)
-            history = schema.history
+        if not isinstance(schema, str | Mapping | list):
+            history, schema = schema.history, schema.schema
+        self.schema = _load(schema)
         self._title = self.schema.name.rpartition(".")[2]
         self._write: Writer | None = None  # made with the first record: it may take the answer of a registry
         self._known: dict[bytes, Schema] = {}
         self._by_text: dict[str, Reader | DeserializationError] = {}
         for version in (self.schema, *map(_load, history)):
-            reader = self._reader_of(version)
-            if isinstance(reader, DeserializationError):
+            if isinstance(reader := self._reader_of(version), DeserializationError):
                 raise ConfigurationError(f"a released version cannot be read: {reader.message}")
             self._known[version.fingerprint] = version
         # By the prefix of a record. Filled as prefixes are met, by what the framing says, so it stays small.
@@ -136,9 +140,8 @@ class Avro(Generic[T]):
         if self._framing.size == 0:
             self._readers[b""] = cast("Reader", self._reader_of(self.schema))
             self._own = b""
-        self._columns_from = _COLUMNS_FROM
         self._columns: ColumnReader | None = None
-        self._pause = 0
+        self._pause, self._columns_from = 0, _COLUMNS_FROM
         self._of_topic: dict[Framing, Avro[T]] = {}
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Avro[T]":
@@ -246,8 +249,7 @@ class Avro(Generic[T]):
 
     def _reader_for(self, prefix: bytes) -> Reader:
         schema = self._framing.writer(prefix, self._known)
-        reader = self._reader_of(schema)
-        if isinstance(reader, DeserializationError):
+        if isinstance(reader := self._reader_of(schema), DeserializationError):
             raise DeserializationError(reader.message)
         self._readers[prefix] = reader
         if schema.canonical == self.schema.canonical:  # the same bytes; columns know no logical types
@@ -265,9 +267,8 @@ class Avro(Generic[T]):
             try:
                 reader = make_reader(writer, self.schema)
             except Unusable as error:
-                reader = DeserializationError(
-                    f"written with {writer.name} {writer.fingerprint[::-1].hex()}: {error}"
-                )
+                name = f"{writer.name} {writer.fingerprint[::-1].hex()}"
+                reader = DeserializationError(f"written with {name}: {error}")
             self._by_text[writer.text] = reader
         return reader
 

@@ -75,9 +75,10 @@ class SingleObject(_OneForm):
             raise DeserializationError(
                 f"not Avro single-object encoding: begins with {prefix.hex() or 'nothing'}"
             )
-        schema = known.get(prefix[2:])
-        if schema is None:
-            raise DeserializationError(f"written with an unknown schema, fingerprint {prefix[:1:-1].hex()}")
+        if (schema := known.get(prefix[2:])) is None:
+            raise DeserializationError(
+                f"written with an unknown schema, fingerprint {prefix[:1:-1].hex()}: give its version to Avro's `history`"
+            )
         return schema
 
 
