@@ -291,7 +291,7 @@ def test_a_service_with_the_password_of_another_reports_that_authentication_fail
 ) -> None:
     user = {"STREAMTABLE_KAFKA_SASL_USERNAME": "click-count-query"}
     said = refused(secure, "click-count-view", "view", "--fail-fast", **user)
-    assert "user 'click-count-query' does not get in" in said
+    assert "user 'click-count-query' cannot log in" in said
 
 
 def configure_broker(secure: SecureStack, *change: str) -> None:

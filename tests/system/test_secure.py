@@ -165,7 +165,7 @@ def test_a_new_password_is_valid_at_once_and_closes_no_connection(world: World) 
     world.command("admin", "users", "apply", "--file", str(world.file), "--passwords", str(world.folder))
     assert STATUS_TOPIC in world.kafka(user).admin().topic_partitions()
     assert STATUS_TOPIC in old.topic_partitions()
-    with pytest.raises(AuthenticationFailed, match=f"user '{user}' does not get in"):
+    with pytest.raises(AuthenticationFailed, match=f"user '{user}' cannot log in"):
         world.kafka(user, 3, sasl_password="the-old-one").admin().topic_partitions()
 
 
@@ -310,7 +310,7 @@ def test_a_service_with_a_wrong_password_says_whose_and_where_to_correct_it(worl
         STREAMTABLE_KAFKA_SASL_PASSWORD_FILE=str(wrong),
     )
     assert code == 1
-    assert "user 'click-count-query' does not get in: correct STREAMTABLE_KAFKA_SASL_USERNAME" in said
+    assert "user 'click-count-query' cannot log in: correct STREAMTABLE_KAFKA_SASL_USERNAME" in said
     assert "not-the-password" not in said
 
 

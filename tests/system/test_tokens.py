@@ -147,7 +147,7 @@ def test_a_wrong_token_and_a_failing_issuer_are_named_and_the_next_token_gets_in
         token=lambda: Token("not-a-token", time.time() + 60),
     )
     with pytest.raises(
-        AuthenticationFailed, match="does not get in: the broker has to accept its issuer"
+        AuthenticationFailed, match="cannot log in: the broker has to accept its issuer"
     ) as raised:
         stranger.admin().topic_partitions()
     assert "not-a-token" not in str(raised.value) + str(logged)

@@ -125,7 +125,7 @@ def test_a_refused_login_is_reported_with_the_error_of_the_function() -> None:
     source = TokenSource(failing)
     log = ClientLog("test", "localhost:9092", caller=ClientIdentity("localhost:9092", tokens=source))
     refused = KafkaError(KafkaError._AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token")
-    assert "test_auth.failing does not get in: the broker has to accept its issuer" in log.caller.explain(
+    assert "test_auth.failing cannot log in: the broker has to accept its issuer" in log.caller.explain(
         refused
     )
     with pytest.raises(AuthenticationFailed):

@@ -107,7 +107,7 @@ def test_a_wrong_password_is_logged_with_the_user_and_where_to_correct_it() -> N
         log.error(KafkaError(KafkaError._TRANSPORT, "gone"))
     assert [line["text"].partition(" (")[0] for line in logs] == [
         (
-            "user 'alice' does not get in: correct STREAMTABLE_KAFKA_SASL_USERNAME, _PASSWORD and _MECHANISM, or give the "
+            "user 'alice' cannot log in: correct STREAMTABLE_KAFKA_SASL_USERNAME, _PASSWORD and _MECHANISM, or give the "
             "user this password, by 'streamtable users apply'"
         ),
         "_TRANSPORT: gone",

@@ -122,7 +122,7 @@ def test_a_job_reads_and_writes_as_the_user_that_the_services_settings_name(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"SASL_PASSWORD": "wrong"}, "user 'jobs' does not get in: correct STREAMTABLE_KAFKA_SASL_USERNAME"),
+        ({"SASL_PASSWORD": "wrong"}, "user 'jobs' cannot log in: correct STREAMTABLE_KAFKA_SASL_USERNAME"),
         ({"SSL_CA_LOCATION": "other.pem"}, "is of an authority that is not in other.pem: name the file"),
     ],
 )

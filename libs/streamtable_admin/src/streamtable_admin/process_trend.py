@@ -18,7 +18,7 @@ ABORTS_ADVICE = (
     "the records are processed again, and no result is wrong; see “commit aborted” in the log of that process for the "
     "reason: mostly brokers that acknowledge slowly, or a second process of the same instance id"
 )
-LETTERS_ADVICE = "see their errors: streamtable dead-letters list; replay them when the cause is fixed: streamtable dead-letters replay"
+LETTERS_ADVICE = "see their errors: streamtable dead-letters list GROUP; replay them when the cause is fixed: streamtable dead-letters replay GROUP --all"
 CALLS_ADVICE = "they are attempted again by themselves; their errors: streamtable calls list"
 GROWS_ADVICE = (
     "records come faster than they are processed: start more processes, up to one per partition, or see what the "

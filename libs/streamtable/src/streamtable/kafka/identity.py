@@ -78,12 +78,12 @@ class ClientIdentity:
         """Return the error, with what to do about it where that is known."""
         text = describe(error)
         if error.code() == KafkaError._AUTHENTICATION and self.tokens is not None:  # noqa: SLF001 - a code
-            refused = f"the token of {self.tokens.name} does not get in: the broker has to accept its issuer"
+            refused = f"the token of {self.tokens.name} cannot log in: the broker has to accept its issuer"
             return f"{self.tokens.failure or refused} ({text})"
         if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - a code
             who = f"user {self.user!r}" if self.user else "this process, which names no user,"
             return (
-                f"{who} does not get in: correct STREAMTABLE_KAFKA_SASL_USERNAME, _PASSWORD and _MECHANISM, or give "
+                f"{who} cannot log in: correct STREAMTABLE_KAFKA_SASL_USERNAME, _PASSWORD and _MECHANISM, or give "
                 f"the user this password, by 'streamtable users apply' ({text})"
             )
         if error.code() == KafkaError._SSL:  # noqa: SLF001 - a code
