@@ -63,6 +63,7 @@ def of_kind(*kinds: str) -> list[dict[str, Any]]:
 
 
 WORKLOADS = of_kind("Deployment", "StatefulSet", "Job")
+PODS = [*WORKLOADS, *of_kind("CronJob")]
 
 
 def added(kind: str) -> dict[str, Any]:
@@ -75,6 +76,11 @@ def added(kind: str) -> dict[str, Any]:
 
 def name_of(thing: dict[str, Any]) -> str:
     return str(thing["metadata"]["name"])
+
+
+def pod_of(thing: dict[str, Any]) -> dict[str, Any]:
+    job = thing["spec"]["jobTemplate"] if thing["kind"] == "CronJob" else thing
+    return dict(job["spec"]["template"]["spec"])
 
 
 def validate(thing: dict[str, Any]) -> None:
@@ -133,9 +139,9 @@ def test_a_kustomization_names_all_files_of_its_folder_and_no_other(path: Path) 
     assert there == {each for each in named if each.endswith(".yaml")}
 
 
-@pytest.mark.parametrize("thing", WORKLOADS, ids=name_of)
+@pytest.mark.parametrize("thing", PODS, ids=name_of)
 def test_a_pod_has_no_rights_and_bounded_memory(thing: dict[str, Any]) -> None:
-    pod = thing["spec"]["template"]["spec"]
+    pod = pod_of(thing)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == 10001
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -147,6 +153,18 @@ def test_a_pod_has_no_rights_and_bounded_memory(thing: dict[str, Any]) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
+
+
+@pytest.mark.parametrize("thing", PODS, ids=name_of)
+def test_a_pod_may_read_the_secrets_that_it_mounts(thing: dict[str, Any]) -> None:
+    """The kubelet gives these files to root, and to a group only if `fsGroup` names it."""
+    pod = pod_of(thing)
+    added_volumes = pod_of(added("Job"))["volumes"] if name_of(thing) == "streamtable-users" else []
+    volumes = [*pod["volumes"], *added_volumes]
+    mounted = [each[kind] for each in volumes for kind in ("secret", "projected") if kind in each]
+    assert mounted
+    assert {each["defaultMode"] for each in mounted} == {0o440}
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
 
 
 @pytest.mark.parametrize("role", ROLES)
