@@ -33,6 +33,14 @@ CERTIFICATES = {
         if each.serves_grpc
     },
 }
+CONSOLES = {
+    name
+    for scenario in SCENARIOS
+    for program in scenario.programs
+    if program.component == "console"
+    for name in (program.service, program.workload)
+}
+"""The Kafka users of consoles, in the compose stack and on Kubernetes."""
 CALLER = "operator"
 """The name of the caller with the API keys."""
 
@@ -79,7 +87,7 @@ def callers(folder: Path, user: str, askers: Mapping[str, str]) -> str:
         user: The service.
         askers: The services that ask it, each with its key `<asker>.query-key`, and the name of the scenario of both.
     """
-    scopes = "read+console+replay" if user == "console" else "read+write"
+    scopes = "read+console+replay" if user in CONSOLES else "read+write"
     known = [(CALLER, scopes, f"{user}.api-key")]
     known += [(asker, f"{scenario}/read", f"{asker}.query-key") for asker, scenario in askers.items()]
     return ",".join(

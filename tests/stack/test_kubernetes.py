@@ -526,6 +526,17 @@ def test_a_job_gives_every_user_its_password_and_acls() -> None:
     assert {each.user for each in required_acls(users_declared)} == users.keys()
 
 
+def test_the_key_of_the_console_has_the_scopes_that_the_console_asks_for(tmp_path: Path) -> None:
+    made = manifests(tmp_path, "streamtable", list(PROGRAMS), datetime.now(UTC))
+    keys = {name_of(each): each["stringData"]["api-keys"] for each in made if name_of(each) in PROGRAMS}
+    scopes = {
+        name: EdgeSettings.from_environment({"SERVICEKIT_API_KEYS": text}).api_keys[0].scopes
+        for name, text in keys.items()
+    }
+    assert scopes.pop("console-query") == {"read", "console", "replay"}
+    assert all(each == {"read", "write"} for each in scopes.values())
+
+
 def test_the_secrets_of_all_pods_are_made_by_one_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "infra.secure.kubernetes", "--folder", str(tmp_path / "keys")]
     first, again = (
