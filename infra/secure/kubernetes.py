@@ -19,7 +19,14 @@ from infra.secure.keys import FOLDER, ROOT, SCENARIOS, authority, callers, issue
 
 ADMINISTRATOR, ADMINISTRATOR_SECRET = "admin", "streamtable-admin"
 SHARED = "streamtable-secrets"
-COMMON = ("CLICK_COUNT_CURSOR_SECRET",)
+COMMON = sorted(
+    {
+        program.variable("CURSOR_SECRET")
+        for scenario in SCENARIOS
+        for program in scenario.programs
+        if program.kind == "query" and not program.single and "kubernetes" in program.deployments
+    }
+)
 """Secrets that all replicas of a service must agree on, as environment variables."""
 BROKERS = ["kafka", "kafka-0.kafka", "kafka-1.kafka", "kafka-2.kafka", "localhost", "127.0.0.1"]
 

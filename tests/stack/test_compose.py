@@ -19,6 +19,8 @@ OURS = {name: service for name, service in SERVICES.items() if service.get("pull
 OVER: dict[str, dict[str, Any]] = load_yaml((ROOT / "infra/secure/compose.yml").read_text())["services"]
 PAGE = (ROOT / "docs/how-to/run-the-stack.md").read_text()
 PROGRAMS = deployed(load_all(ROOT))
+LISTING = ("click-count", "inventory", "user-status")
+"""The scenarios whose queries serve rows in pages."""
 UNITS = {"m": 1, "g": 1024}
 
 
@@ -70,6 +72,16 @@ def test_a_view_or_query_can_be_scaled_to_two(program: Program) -> None:
     scaled = SERVICES[name]
     assert not {"container_name", "hostname", "volumes"} & scaled.keys()
     assert "STREAMTABLE_INSTANCE_ID" not in scaled["environment"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [each for each in PROGRAMS if each.kind == "query" and each.scenario in LISTING],
+    ids=lambda program: program.service,
+)
+def test_copies_of_a_query_that_lists_rows_can_be_given_the_same_secret_for_cursors(program: Program) -> None:
+    environment = SERVICES[program.service]["environment"]
+    assert environment[program.variable("CURSOR_SECRET")] is None  # as where `docker compose` is called
 
 
 @pytest.mark.parametrize(

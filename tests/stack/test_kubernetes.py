@@ -22,14 +22,18 @@ from jsonschema import Draft202012Validator, ValidationError
 from kubernetes_validate import utils
 from referencing import Registry, Resource
 
+from click_count.settings import ClickSettings
+from inventory.settings import InventorySettings
 from localkafka.certificates import hosts_of
 from servicekit.process.edge_settings import EdgeSettings
+from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.tracing import trace_settings
 from streamtable import Settings
 from streamtable.base.hosts import OwnHosts
 from streamtable_admin import declared
 from streamtable_admin.acls import required_acls
 from streamtable_query import QueryAddress
+from user_status.settings import StatusSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra/kubernetes"
@@ -48,6 +52,8 @@ SCENARIOS = load_all(ROOT)
 # What an overlay runs, by image: the names of its workloads, and the arguments of their containers.
 THERE = {each.name: [one for one in each.programs if "kubernetes" in one.deployments] for each in SCENARIOS}
 PROGRAMS = {one.workload: one for programs in THERE.values() for one in programs}
+# Of the services that serve pages of rows.
+SETTINGS: tuple[type[ServiceSettings], ...] = (ClickSettings, InventorySettings, StatusSettings)
 RUN = {name: {one.workload: list(one.command) for one in programs} for name, programs in THERE.items()}
 
 
@@ -535,6 +541,20 @@ def test_the_key_of_the_console_has_the_scopes_that_the_console_asks_for(tmp_pat
     }
     assert scopes.pop("console-query") == {"read", "console", "replay"}
     assert all(each == {"read", "write"} for each in scopes.values())
+
+
+def test_the_replicas_of_a_query_sign_their_cursors_with_one_secret(tmp_path: Path) -> None:
+    (shared,) = [
+        each["stringData"]
+        for each in manifests(tmp_path, "streamtable", [], datetime.now(UTC))
+        if name_of(each) == "streamtable-secrets"
+    ]
+    queries = [each for each in PROGRAMS.values() if each.kind == "query" and not each.single]
+    assert {each.variable("CURSOR_SECRET") for each in queries} == shared.keys()
+    for settings in SETTINGS:
+        given = settings.from_environment(shared).cursor_secret
+        assert given == shared[f"{settings.env_prefix}CURSOR_SECRET"]
+    assert len(set(shared.values())) == len(shared)
 
 
 def test_the_secrets_of_all_pods_are_made_by_one_command(tmp_path: Path) -> None:
