@@ -16,7 +16,8 @@ def test_counters_are_read_from_the_metrics() -> None:
         "streamtable_queries_answered", "as of streamtable-query", ["topic"], registry=registry
     )
     answered.labels("other-table").inc(6)
-    metrics.dead_letters.labels("g", "g-dead-letters", "0").inc(2)
+    metrics.dead_letters.labels("g", "clicks", "0").inc()
+    metrics.dead_letters.labels("g", "clicks", "1").inc()
     metrics.lag.labels("g", "clicks", "1").set(17)
     metrics.commit_seconds.labels("g").observe(0.25)
     metrics.aborts.labels("g", "the broker is away").inc()

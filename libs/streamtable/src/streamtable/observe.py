@@ -130,7 +130,8 @@ class Metrics:
     Attributes:
         records_in: Read from inputs; of a partition.
         records_out: Sent to outputs, tables and loops; of a topic.
-        dead_letters: Records that went to the dead letters; of the partition they came from.
+        dead_letters: Records that went to the dead letters; of the partition they were read from, in an input or the retry
+            topic.
         repeats: Events skipped because they were sent before (`Once`); of the partition of the input.
         tombstones_skipped: Records without a value that an input skips; of the partition of the input.
         lag: Records between the applied offset and the end of the input; of a partition.

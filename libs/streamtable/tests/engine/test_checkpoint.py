@@ -150,7 +150,7 @@ class Elsewhere(BaseTask):
     def passed(self, topic: str, offset: int, now: float) -> None: ...
 
     def work(self) -> Work:
-        usual = Work(self, [OutputRecord("out", b"a", b"late")], [], self.next_offsets, 0)
+        usual = Work(self, [OutputRecord("out", b"a", b"late")], [], self.next_offsets, ())
         return replace(usual, **self._parts)
 
     def write_ahead(self, work: Work) -> None:
@@ -466,7 +466,7 @@ def test_the_span_of_a_commit_has_the_counts_and_bytes_of_its_work(
     outbox.ends[TopicPartition("g-seen", 0)] = 7
     outputs = [OutputRecord("out", b"key", b"value")]
     rows = {"changes": [(b"ab", b"cde")], "named": {"seen": [(b"f", None)]}}
-    traced.commit([Elsewhere(steps, outputs=outputs, dead_letters=1, **rows)])
+    traced.commit([Elsewhere(steps, outputs=outputs, dead_letters=["events"], **rows)])
     assert spans.noted == [
         {"outcome": "committed", "offsets": ["events[0]@4"], "rows": 1, "outputs": 1, "dead_letters": 1}
         | {"bytes": len("keyvalueabcdef")}

@@ -12,7 +12,7 @@ from streamtable.codec.plain import Long, String
 from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.errors import StoreCorrupted
 from streamtable.flow import Flow, Tumbling
-from streamtable.graph.group import EventTime, Group, Input
+from streamtable.graph.group import EventTime, Group, Input, OnError
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable_testing.tester import Tester
@@ -168,3 +168,25 @@ def test_open_windows_are_counted_in_steps_and_closed_ones_are_not() -> None:
         assert counted() == 5
         tester.emit_raw("events", b"later", Long().encode(began + minute))
         assert counted() == 1
+
+
+def test_dead_letters_are_counted_by_the_topic_that_they_were_read_from() -> None:
+    inputs: list[Input[str, int, Any]] = [
+        Input(Stream(name, String(), Long()), lambda ctx, event: None, on_error=OnError.DEAD_LETTER)
+        for name in ("clicks", "orders")
+    ]
+    group: Group[str, Any] = Group("g", *inputs)
+    registry = CollectorRegistry()
+    with patch("streamtable_testing.instance.CollectorRegistry", lambda: registry), Tester() as tester:
+
+        def counted() -> list[float | None]:
+            name, place = "streamtable_dead_letters_total", {"group": "g", "partition": "0"}
+            topics = ("clicks", "orders", "g-retry", "g-dead-letters")
+            return [registry.get_sample_value(name, {**place, "topic": topic}) for topic in topics]
+
+        tester.run(group)
+        for topic in ("clicks", "orders", "orders"):
+            tester.emit_raw(topic, b"a", b"no long")
+        assert counted() == [1, 2, None, None]
+        tester.retry(group, tester.dead_letters(group)[0])
+        assert counted() == [1, 2, 1, None]

@@ -117,12 +117,12 @@ def test_dead_letters_are_counted_and_all_is_forgotten_together(outgoing: Output
     outgoing.emit(OUT, "k", 1, (), 0)
     outgoing.set_aside(batch("events", [(b"a", b"x")], partition=3), 0, DeserializationError("bad"))
     assert (outgoing.dead_letters, outgoing.records[1].topic, outgoing.records[1].partition) == (
-        1,
+        ["events"],
         "g-dead-letters",
         3,
     )
     outgoing.forget()
-    assert (outgoing.records, outgoing.bytes, outgoing.dead_letters) == ([], 0, 0)
+    assert (outgoing.records, outgoing.bytes, outgoing.dead_letters) == ([], 0, [])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class Work:
     outputs: list[OutputRecord]
     changes: list[tuple[bytes, bytes | None]]  # of the group's table
     next_offsets: Mapping[str, NextOffset]
-    dead_letters: int  # among the outputs
+    dead_letters: Sequence[str]  # of each among the outputs, the topic that it was read from
     # Changes, by table name.
     named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
     repeats: Mapping[str, int] = field(default_factory=dict)  # events skipped as duplicates, by input

@@ -218,7 +218,7 @@ class RecordUndo:
         """Note the state before the next record."""
         outgoing = self._outgoing
         self._outputs = len(outgoing.records)
-        self._output_bytes, self._dead_letters = outgoing.bytes, outgoing.dead_letters
+        self._output_bytes, self._dead_letters = outgoing.bytes, len(outgoing.dead_letters)
         if self._outputs > len(outgoing.sources):
             outgoing.made_by(None)  # the engine itself
         for journal in self._journals:

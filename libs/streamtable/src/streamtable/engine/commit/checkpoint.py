@@ -254,7 +254,7 @@ def _facts(works: Sequence[Work]) -> dict[str, Fact]:
         "offsets": list(islice(offsets, CONTEXTS_MAX)),
         "rows": len(rows),
         "outputs": len(outputs),
-        "dead_letters": sum(work.dead_letters for work in works),
+        "dead_letters": sum(len(work.dead_letters) for work in works),
         "bytes": sum(len(key) + len(value or b"") for key, value in (*rows, *named))
         + sum(each.size for each in outputs),
     }

@@ -51,7 +51,7 @@ class OutputBuffer:
     def __init__(self, group: Group[Any, Any], topics: Mapping[str, TopicInfo], clock: Clock) -> None:
         self.records: list[OutputRecord] = []
         self.bytes = 0
-        self.dead_letters = 0  # among the records
+        self.dead_letters: list[str] = []  # of each among the records, the topic that it was read from
         self.sources: list[OutputSource | None] = []
         self._group = group
         self._topics = topics
@@ -173,9 +173,8 @@ class OutputBuffer:
 
     def back_to(self, count: int, bytes_: int, dead_letters: int) -> None:
         """Drop all but the first `count` records, which have so many bytes and dead letters among them."""
-        self.bytes, self.dead_letters = bytes_, dead_letters
-        del self.records[count:]
-        del self.sources[count:]
+        self.bytes = bytes_
+        del self.records[count:], self.sources[count:], self.dead_letters[dead_letters:]
 
     # ---- the engine's own --------------------------------------------------------------------------------------------
 
@@ -202,11 +201,12 @@ class OutputBuffer:
             bytes_max=topic.max_message_bytes,
         )
         self._limited_log.warning("record goes to the dead letters", group=self._group.name, error=str(error))
-        self.dead_letters += 1
+        # Not its origin: headers of a record in the retry topic may name any.
+        self.dead_letters.append(records.topic)
         self.add(letter)
 
     def forget(self) -> None:
         """Drop all records: they are committed or undone."""
         self.records = []
-        self.sources = []
-        self.bytes = self.dead_letters = 0
+        self.sources, self.dead_letters = [], []
+        self.bytes = 0

@@ -71,9 +71,8 @@ class EngineMetrics:
                 self._metrics.repeats.labels(name, topic, partition).inc(count)
             for topic, count in work.tombstones.items():
                 self._metrics.tombstones_skipped.labels(name, topic, partition).inc(count)
-            if work.dead_letters:
-                letters = self._metrics.dead_letters.labels(name, self._group.dead_letters, partition)
-                letters.inc(work.dead_letters)
+            for topic, count in Counter(work.dead_letters).items():
+                self._metrics.dead_letters.labels(name, topic, partition).inc(count)
         for topic, count in out.items():
             self._metrics.records_out.labels(name, topic).inc(count)
         self._metrics.commit_seconds.labels(name).observe(seconds)
