@@ -33,13 +33,17 @@ ALERTS: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in (GRAFANA / "dashboards").glob("*.json")}
-# Of Prometheus itself, node_exporter and the kubelet.
+# Of Prometheus itself, node_exporter, the kubelet and kube-state-metrics.
 OF_OTHERS = {
     "up",
     "node_filesystem_avail_bytes",
     "node_filesystem_size_bytes",
     "kubelet_volume_stats_available_bytes",
     "kubelet_volume_stats_capacity_bytes",
+    "kube_cronjob_created",
+    "kube_cronjob_status_active",
+    "kube_cronjob_status_last_schedule_time",
+    "kube_cronjob_status_last_successful_time",
 }
 # They end by themselves; or their network is not Prometheus's.
 WITHOUT_METRICS = {"inventory-connector", "topics", "spark-maintain", "spark-rebuild", "spark-reconcile"} | {
@@ -70,7 +74,7 @@ def documented_name(instrument: Any) -> str:
 
 def names_in(expression: str) -> set[str]:
     bare = re.sub(r'\{[^}]*}|"[^"]*"|\bby \([^)]*\)', "", expression)
-    return set(re.findall(r"\b(?:streamtable|servicekit|http|grpc|node|kubelet)_\w+|\bup\b", bare))
+    return set(re.findall(r"\b(?:streamtable|servicekit|http|grpc|node|kubelet|kube)_\w+|\bup\b", bare))
 
 
 def known_names() -> set[str]:
