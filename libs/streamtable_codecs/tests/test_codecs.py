@@ -21,6 +21,7 @@ from streamtable import (
     Group,
     Input,
     Long,
+    Loop,
     Output,
     Persist,
     State,
@@ -579,6 +580,22 @@ def test_a_group_does_not_start_before_what_it_writes_is_registered_and_the_erro
     if other is not None:
         with pytest.raises(ConfigurationError, match=r"would be refused \(.*\): make a change of the type"):
             start(other)
+    registry.close()
+
+
+def test_a_group_does_not_start_before_what_it_sends_to_itself_is_registered(server: StandIn) -> None:
+    registry = HttpRegistry(server.url)
+    loop = Stream("g-loop", String(), JsonSchema(Order, Confluent(registry)))
+    events = Stream("in", String(), Long())
+    group: Group[str, Any] = Group(
+        "g", Input(events, lambda ctx, event: None), Loop(loop, lambda ctx, event: None)
+    )
+    with Tester() as tester, pytest.raises(ConfigurationError, match="not registered under 'g-loop-value'"):
+        tester.run(group)
+    for each in schemas_of([group]):
+        registry.register_schema(each.subject, each.definition)
+    with Tester() as tester:
+        tester.run(group)
     registry.close()
 
 

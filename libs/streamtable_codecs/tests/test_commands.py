@@ -16,7 +16,7 @@ from streamtable_codecs.commands import app
 
 PROGRAM = """
 import msgspec
-from streamtable import Avro, Group, Input, Output, Persist, State, Stream, String
+from streamtable import Avro, Group, Input, Loop, Output, Persist, State, Stream, String
 from streamtable_codecs import Confluent, HttpRegistry, JsonSchema
 
 class Order(msgspec.Struct):
@@ -24,9 +24,10 @@ class Order(msgspec.Struct):
 
 REGISTRY = HttpRegistry("{url}")
 ORDERS = Stream("orders", String(), JsonSchema(Order, Confluent(REGISTRY)))
+LOOP = Stream("g-loop", String(), JsonSchema(Order, Confluent(REGISTRY)))
 OUT = Stream("out", Avro("long", Confluent(REGISTRY)), JsonSchema(Order, Confluent(REGISTRY)))
 GROUP = Group("g", Input(ORDERS, lambda ctx, order: None), Output(OUT), Persist(Avro("long", Confluent(REGISTRY))),
-    State("kept", key=String(), value=Avro("long")))
+    State("kept", key=String(), value=Avro("long")), Loop(LOOP, lambda ctx, order: None))
 """
 
 
@@ -65,7 +66,8 @@ def steps(output: str) -> dict[str, str]:
 def test_a_plan_names_the_missing_schemas_and_registers_none(folder: Path, server: StandIn) -> None:
     code, output = run(folder, server, "plan", "--json")
     assert code == 0
-    assert steps(output) == {"out-key": "register", "out-value": "register", "g-table-value": "register"}
+    subjects = ("out-key", "out-value", "g-loop-value", "g-table-value")
+    assert steps(output) == dict.fromkeys(subjects, "register")
     assert steps(run(folder, server, "plan", "--json", "--inputs")[1])["orders-value"] == "register"
     assert server.subjects == {}
 
@@ -75,10 +77,10 @@ def test_what_was_applied_is_the_same_and_checked(folder: Path, server: StandIn)
     code, output = run(folder, server, "apply")
     assert code == 0
     assert "Order, JSON Schema" in output
-    assert sorted(server.subjects) == ["g-table-value", "out-key", "out-value"]
+    assert sorted(server.subjects) == ["g-loop-value", "g-table-value", "out-key", "out-value"]
     code, output = run(folder, server, "check")
     assert code == 0
-    assert output.count("id ") == 3
+    assert output.count("id ") == 4
     assert set(steps(run(folder, server, "plan", "--json")[1]).values()) == {"same"}
 
 

@@ -42,7 +42,7 @@ class WrittenSchema:
 
 
 def schemas_of(groups: Iterable[Group[Any, Any]], *, inputs: bool = False) -> list[WrittenSchema]:
-    """Return the schemas of groups that are in a registry over HTTP: of their outputs and their tables.
+    """Return the schemas of groups that are in a registry over HTTP: of their outputs, loops and tables.
 
     Args:
         groups: The groups.
@@ -67,27 +67,22 @@ def schemas_of(groups: Iterable[Group[Any, Any]], *, inputs: bool = False) -> li
 
 def planned(written: WrittenSchema) -> PlannedSchema:
     """Ask a registry whether it has a schema, or would accept it. Raises `RetryLater`, `ConfigurationError`."""
-    subject, topic, registry, definition = (
-        written.subject,
-        written.topic,
-        written.registry,
-        written.definition,
-    )
-    number = registry.registered(subject, definition)
+    subject, definition = written.subject, written.definition
+    number = written.registry.registered(subject, definition)
     if number is not None:
-        return PlannedSchema(subject, topic, "same", f"id {number}")
-    if reason := registry.compatible(subject, definition):
-        return PlannedSchema(subject, topic, "refused", reason)
-    return PlannedSchema(subject, topic, "register", f"{definition.record}, {NAMES[definition.kind]}")
+        return PlannedSchema(subject, written.topic, "same", f"id {number}")
+    if reason := written.registry.compatible(subject, definition):
+        return PlannedSchema(subject, written.topic, "refused", reason)
+    return PlannedSchema(subject, written.topic, "register", f"{definition.record}, {NAMES[definition.kind]}")
 
 
 def _codecs(groups: Iterable[Group[Any, Any]], *, inputs: bool) -> Iterator[tuple[str, Codec[Any]]]:
     """Yield the names of topics with the codecs that write them."""
     for group in groups:
-        topics: list[Stream[Any, Any] | Table[Any, Any]] = (
-            [edge.stream for edge in group.inputs] if inputs else []
-        )
+        topics: list[Stream[Any, Any] | Table[Any, Any]] = []
+        topics += [edge.stream for edge in group.inputs] if inputs else []
         topics += [edge.stream for edge in group.outputs]
+        topics += [group.loop.stream] if group.loop is not None else []
         topics += [group.table] if group.persist is not None else []
         for topic in topics:
             yield from ((topic.name, topic.key), (topic.name, topic.value))

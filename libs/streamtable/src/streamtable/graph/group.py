@@ -554,7 +554,7 @@ def prefix_headers(group: Group[Any, Any]) -> Mapping[str, str]:
 def prepare_codecs(group: Group[Any, Any]) -> None:
     """Look up the schemas that a group writes with. Raises `ConfigurationError`, `RetryLater`; see `ports.PreparedCodec`."""
     written: list[Stream[Any, Any] | Table[Any, Any] | State[Any, Any]] = [*group.states]
-    written += [edge.stream for edge in group.outputs]
+    written += [edge.stream for edge in group.outputs] + ([group.loop.stream] if group.loop else [])
     written += [group.table] if group.persist is not None else []
     for codec in (each for topic in written for each in (topic.key, topic.value)):
         if isinstance(codec, PreparedCodec):
