@@ -38,6 +38,7 @@ class StandIn:
         requests: The requests so far, as `GET /schemas/ids/1`.
         headers: The header `Authorization` of each.
         away: Whether it answers with status 503.
+        transitive: Whether a new schema has to read what was written with all versions of its subject, not with the latest alone.
         sources: The source of a Protobuf schema by its descriptor, for the requests that do not ask for the latter.
     """
 
@@ -47,7 +48,7 @@ class StandIn:
         self.requests: list[str] = []
         self.headers: list[str] = []
         self.sources: dict[str, str] = {}
-        self.away = False
+        self.away = self.transitive = False
         self.url = ""
 
     def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:  # noqa: PLR0911 - one for each
@@ -65,8 +66,10 @@ class StandIn:
                 return self._look_up(subject, body)
             case ["GET", "subjects", subject, "versions", version]:
                 return self._version(subject, version)
-            case ["POST", "compatibility", "subjects", subject, "versions", "latest"]:
+            case ["POST", "compatibility", "subjects", subject, "versions"]:
                 return self._compatible(subject, body)
+            case ["POST", "compatibility", "subjects", subject, "versions", "latest"]:
+                return self._compatible(subject, body, latest=True)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def _by_id(self, number: str, serialized: bool) -> Answer:  # noqa: FBT001 - a part of the query
@@ -117,12 +120,17 @@ class StandIn:
         found = self.schemas[versions[number - 1] - 1]
         return 200, {"subject": subject, "id": versions[number - 1], "version": number, **found}
 
-    def _compatible(self, subject: str, body: Any) -> Answer:
-        """Backward, as a registry does unless it is told otherwise."""
+    def _compatible(self, subject: str, body: Any, *, latest: bool = False) -> Answer:
+        """Backward, as a registry does unless it is told otherwise; by its rule, or with the latest version."""
         if subject not in self.subjects:
             return missing(40401, f"Subject '{subject}' not found.")
-        before, now = self.schemas[self.subjects[subject][-1] - 1], body["schema"]
-        reason = ""
+        versions = self.subjects[subject][-1:] if latest or not self.transitive else self.subjects[subject]
+        reasons = [each for each in (self._unreadable(self.schemas[n - 1], body) for n in versions) if each]
+        return 200, {"is_compatible": not reasons, "messages": reasons}
+
+    def _unreadable(self, before: dict[str, Any], body: Any) -> str:
+        """Return why what was written with a schema cannot be read with another one; "" if it can."""
+        now, reason = body["schema"], ""
         if before.get("schemaType", "AVRO") != body.get("schemaType", "AVRO"):
             reason = "another type of schema"
         elif body.get("schemaType") == "JSON":
@@ -132,7 +140,7 @@ class StandIn:
                 make_reader(Schema.load(before["schema"]), Schema.load(now))
             except Unusable as error:
                 reason = str(error)
-        return 200, {"is_compatible": not reason, "messages": [reason] if reason else []}
+        return reason
 
     def _described(self, body: Any) -> dict[str, Any] | None:
         """Return a schema as it is kept; None if it is invalid."""

@@ -94,6 +94,22 @@ def test_of_a_change_that_the_registry_refuses_nothing_is_registered(folder: Pat
     assert server.subjects == before
 
 
+def test_a_change_that_fits_the_latest_version_alone_is_refused_by_a_rule_for_all_versions(
+    folder: Path, server: StandIn
+) -> None:
+    run(folder, server, "apply")
+    server.transitive = True
+    empty = {"schema": '{"title":"Order","type":"object","properties":{}}', "schemaType": "JSON"}
+    for subject in ("out-value", "g-loop-value"):
+        assert server.answer("POST", f"/subjects/{subject}/versions", {}, empty)[0] == 200
+    before = {subject: list(versions) for subject, versions in server.subjects.items()}
+    for command in ("plan", "apply", "check"):
+        code, output = run(folder, server, command, kind="int = 0")
+        assert code == 2
+        assert output.count("$.id: string was written, and integer is read") == 2
+    assert server.subjects == before
+
+
 def test_a_registry_that_is_away_ends_the_command_with_its_error(folder: Path, server: StandIn) -> None:
     server.away = True
     code, output = run(folder, server, "plan")

@@ -14,6 +14,7 @@ import pytest
 from streamtable import Avro, Plain
 from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
 from streamtable_codecs import Apicurio, Confluent, FileRegistry, HttpRegistry
+from streamtable_codecs.schemas import Definition
 
 OLD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 NEW = {
@@ -127,6 +128,19 @@ def test_writing_an_unregistered_schema_says_where_to_register_it(registry: Http
         Avro(OLD, Confluent(registry, "clicks-value")).encode({"a": 1})
     with pytest.raises(ConfigurationError, match="name the subject"):
         Avro(OLD, Confluent(registry)).encode({"a": 1})
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_registry_that_cannot_test_by_the_rule_of_a_subject_compares_with_its_latest_version(
+    server: Server, registry: HttpRegistry, status: int
+) -> None:
+    path, definition = "/compatibility/subjects/s/versions", Definition("AVRO", json.dumps(OLD), "R")
+    server.answers["POST", f"{path}/latest?verbose=true"] = 200, {"is_compatible": False, "messages": ["b"]}
+    server.answers["POST", f"{path}?verbose=true"] = 503, {}
+    with pytest.raises(RetryLater, match="status 503"):
+        registry.compatible("s", definition)
+    server.answers["POST", f"{path}?verbose=true"] = status, {"detail": "Not Found"}
+    assert registry.compatible("s", definition) == "b"
 
 
 def test_an_unknown_id_is_poison_and_asked_for_again_only_after_a_while(

@@ -213,8 +213,7 @@ class HttpRegistry:
 
     def schema(self, schema_id: int | str) -> Registered:
         """See `Registry`."""
-        known = self._schemas.get(schema_id)
-        if known is not None:
+        if known := self._schemas.get(schema_id):
             return known
         with self._alone():  # one thread asks, the others find its answer
             known = self._schemas.get(schema_id)
@@ -238,7 +237,10 @@ class HttpRegistry:
             return None if found is None else self._number(found, "id", subject)
 
     def compatible(self, subject: str, definition: Definition) -> str:
-        """Return why a schema does not fit the subject's rule of compatibility; "" if it fits, or is the first. Raises `RetryLater`."""
+        """Return why a schema does not fit the subject's rule of compatibility; "" if it fits, or is the first.
+
+        A registry that does not test by the rule, such as an old one, compares it with the latest version. Raises `RetryLater`.
+        """
         with self._alone():
             return self._refusal(subject, definition)
 
@@ -340,12 +342,13 @@ class HttpRegistry:
         body = self._body(definition)
         if body is None:
             return ""  # it cannot be asked before the schemas that it refers to are registered
-        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        answer = self._ask("POST", path, body, ("is_compatible",))
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions"
+        # By the rule of the subject, as at registration. Some registries only compare with the latest version.
+        latest = f"{path}/latest?verbose=true"
+        answer = self._ask("POST", f"{path}?verbose=true", body, ("is_compatible",), latest)
         if answer is None or answer["is_compatible"] is True:
             return ""
-        messages = answer.get("messages")
-        return "; ".join(map(str, messages)) if messages else "the registry refuses it"
+        return "; ".join(map(str, answer.get("messages") or ())) or "the registry refuses it"
 
     def _look_up(self, subject: str, definition: Definition) -> Mapping[str, Any] | None:
         body = self._body(definition)
@@ -386,9 +389,11 @@ class HttpRegistry:
     # ---- requests ----
 
     def _ask(
-        self, method: str, path: str, body: dict[str, Any] | None, fields: tuple[str, ...]
+        self, method: str, path: str, body: dict[str, Any] | None, fields: tuple[str, ...], instead: str = ""
     ) -> dict[str, Any] | None:
         """Return the registry's answer, which has these fields; None if it has no such resource.
+
+        `instead`: the path that a registry is asked for that does not know the first one.
 
         Raises:
             RetryLater: It does not answer.
@@ -412,6 +417,8 @@ class HttpRegistry:
             if status in _REFUSED and "error_code" in answer:
                 raise ConfigurationError(f"registry {self.url}: {method} {path}: {answer.get('message')}")
             problem = f"status {status}"
+        if instead and problem in {"status 404", "status 405"}:  # it knows no such path
+            return self._ask(method, instead, body, fields)
         raise RetryLater(f"registry {self.url} does not answer: {problem}")
 
     def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
