@@ -363,6 +363,70 @@ def test_a_writer_s_schema_is_read_with_those_that_it_refers_to(
     assert "is too long" in refused(codec, b'\x00\x00\x00\x00\x02{"id":"abcd"}')
 
 
+def test_a_name_of_a_writer_s_reference_is_relative_to_the_identifier_of_its_schema(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    def register(subject: str, schema: dict[str, Any], *names: str) -> None:
+        references = [{"name": each, "subject": each, "version": 1} for each in names]
+        body = {"schema": json.dumps(schema), "schemaType": "JSON", "references": references}
+        assert server.answer("POST", f"/subjects/{subject}/versions", {}, body)[0] == 200
+
+    register("short.json", {"maxLength": 3})
+    register("id.json", {"type": "string", "$ref": "short.json"}, "short.json")
+    properties = {"id": {"$ref": "id.json"}}
+    register("orders-value", {"$id": "http://shop/order.json", "properties": properties}, "id.json")
+    codec = values(JsonSchema(Order, Confluent(registry), validate="writer"))
+    assert codec.decode(b'\x00\x00\x00\x00\x03{"id":"abc"}') == Order("abc")
+    assert "is too long" in refused(codec, b'\x00\x00\x00\x00\x03{"id":"abcd"}')
+
+
+RECURSIVE = {"title": "Order", "type": "object", "properties": {"next": {"$ref": "#"}}}
+DEEP, LESS_DEEP = (b'{"next":' * levels + b"{}" + b"}" * levels for levels in (400, 250))
+
+
+def test_a_record_that_is_nested_too_deep_for_its_schema_is_poison(registry: HttpRegistry) -> None:
+    codec = JsonSchema(RECURSIVE)
+    assert codec.decode(b'{"next":{"next":{}}}') == {"next": {"next": {}}}
+    assert refused(codec, DEEP) == "Order: nested too deep"
+    with pytest.raises(SerializationError, match="nested too deep"):
+        codec.encode(json.loads(LESS_DEEP))  # as much as orjson writes
+    written = values(JsonSchema(RECURSIVE, Confluent(registry, "s"))).encode({})
+    by_writer = values(JsonSchema(Order, Confluent(registry, "s"), validate="writer"))
+    deep = b'{"id":"a",' + DEEP[1:]
+    assert refused(by_writer, written[:5] + deep) == "Order: nested too deep (by the writer's schema)"
+
+
+@pytest.mark.parametrize("place", ["gone.json", "#/definitions/gone"])
+def test_a_record_whose_writer_s_schema_refers_to_nothing_is_poison(
+    server: StandIn, registry: HttpRegistry, place: str
+) -> None:
+    schema = json.dumps({"type": "object", "properties": {"id": {"$ref": place}}})
+    server.answer("POST", "/subjects/s/versions", {}, {"schema": schema, "schemaType": "JSON"})
+    codec = values(JsonSchema(Order, Confluent(registry, "s"), validate="writer"))
+    assert "gone" in refused(codec, b'\x00\x00\x00\x00\x01{"id":"abc"}')
+
+
+def test_a_writer_s_schema_that_refers_to_what_is_no_schema_makes_its_records_poison(
+    server: StandIn, registry: HttpRegistry
+) -> None:
+    other = {"schema": '{"$schema":5}', "schemaType": "JSON"}
+    server.answer("POST", "/subjects/id.json/versions", {}, other)
+    references = [{"name": "id.json", "subject": "id.json", "version": 1}]
+    body = {"schema": '{"$ref":"id.json"}', "schemaType": "JSON", "references": references}
+    server.answer("POST", "/subjects/s/versions", {}, body)
+    codec = values(JsonSchema(Order, Confluent(registry, "s"), validate="writer"))
+    reason = refused(codec, b'\x00\x00\x00\x00\x02{"id":"abc"}')
+    assert reason.startswith("schema id 2: not a JSON Schema: ")
+
+
+def test_a_writer_s_record_that_is_no_json_where_the_type_does_not_look_is_poison(
+    registry: HttpRegistry,
+) -> None:
+    written = values(JsonSchema(SCHEMA, Confluent(registry, "s"))).encode({"id": "a"})[:5]
+    codec = values(JsonSchema(Order, Confluent(registry, "s"), validate="writer"))
+    assert "not valid UTF-8" in refused(codec, written + b'{"id":"a","more":"\xff"}')
+
+
 def test_keys_of_json_are_checked_as_those_of_typed(registry: HttpRegistry) -> None:
     keys = Stream("s", JsonSchema(Order, Confluent(registry)), String()).key
     assert keys.decode(keys.encode(Order("a"))) == Order("a")

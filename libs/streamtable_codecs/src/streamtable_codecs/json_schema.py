@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, cast, overload
+from urllib.parse import urljoin
 
 from orjson import dumps, loads
 
-from exactjson import bare, columns, shaped
+from exactjson import bare, columns, fault, shaped
 from streamtable import Codec, Decoded, Json, Plain, Typed, decode_each
 from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
@@ -80,7 +81,7 @@ class JsonSchema(Framed, Generic[T]):
         if validate not in {"reader", "writer"}:
             raise ConfigurationError(f"JsonSchema: validate={validate!r}: give 'reader' or 'writer'")
         self.framing = framing or Plain()
-        self._check: Callable[[Any], str] | None = None
+        self._check: Callable[[bytes], str] | None = None
         if isinstance(kind, str | Mapping):
             document = _loaded(kind)
             self._inner: Codec[Any] = Json(max_bytes)
@@ -95,7 +96,7 @@ class JsonSchema(Framed, Generic[T]):
         if self._by_writer:
             _checker({}, {})  # whether the library is there
         self._prefix: bytes | None = b"" if isinstance(self.framing, Plain) else None
-        self._writers: dict[bytes, Callable[[Any], str] | None] = {}
+        self._writers: dict[bytes, Callable[[bytes], str] | None] = {}
         self._of_topic = {}
 
     def plain(self, value: T) -> Any:
@@ -143,7 +144,7 @@ class JsonSchema(Framed, Generic[T]):
     def encode(self, value: T) -> bytes:
         """See `ports.Codec`. With the framing of a registry, the first call may also raise its errors."""
         body = self._inner.encode(value)
-        if self._check and (reason := self._check(loads(body))):
+        if self._check and (reason := self._check(body)):
             raise SerializationError(f"{self.title}: {reason}")
         return self.prepare() + body
 
@@ -153,7 +154,7 @@ class JsonSchema(Framed, Generic[T]):
         body = data[self.framing.size_of(data) :]
         value = self._inner.decode(body)
         for each in (self._check, check):
-            if each is not None and (reason := each(loads(body))):
+            if each is not None and (reason := each(body)):
                 by = "" if each is self._check else " (by the writer's schema)"
                 raise DeserializationError(f"{self.title}: {reason}{by}")
         return cast("T", value)
@@ -165,7 +166,7 @@ class JsonSchema(Framed, Generic[T]):
             return decode_each(self.decode, data)
         return self._inner.decode_many([item[size:] for item in cast("Sequence[bytes]", data)])
 
-    def _writer_of(self, data: bytes) -> Callable[[Any], str] | None:
+    def _writer_of(self, data: bytes) -> Callable[[bytes], str] | None:
         """Return the check by the writer's schema, if that is asked for. Raises `DeserializationError`, `RetryLater`."""
         if isinstance(self.framing, Plain):
             return None
@@ -189,15 +190,15 @@ def _loaded(source: str | Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _writer(number: int | str, found: Registered) -> Callable[[Any], str]:
+def _writer(number: int | str, found: Registered) -> Callable[[bytes], str]:
     try:
         return _checker(loads(found.text), found.references)
-    except (ValueError, ConfigurationError) as error:
-        raise DeserializationError(f"schema id {number}: not a JSON Schema: {error}") from error
+    except (AttributeError, TypeError, ValueError, RecursionError, ConfigurationError) as error:
+        raise DeserializationError(f"schema id {number}: not a JSON Schema: {fault(error)}") from error
 
 
-def _checker(schema: Any, references: Mapping[str, str]) -> Callable[[Any], str]:
-    """Return a function that says why parsed JSON does not fit a schema, after the place.
+def _checker(schema: Any, references: Mapping[str, str]) -> Callable[[bytes], str]:
+    """Return a function that says why JSON does not fit a schema, after the place.
 
     Raises:
         ConfigurationError: The library is missing, or it is not a schema.
@@ -215,12 +216,18 @@ def _checker(schema: Any, references: Mapping[str, str]) -> Callable[[Any], str]
         raise ConfigurationError(f"JsonSchema: {error.json_path}: {error.message}") from error
     others = Registry().with_resources(
         (name, Resource.from_contents(loads(text), default_specification=DRAFT7))
-        for name, text in references.items()
+        for each, text in references.items()
+        for name in (each, urljoin(schema.get("$id", ""), each))  # as Confluent's clients read a name
     )
     made = validator(schema, registry=others)
 
-    def check(value: Any) -> str:
-        error = next(made.iter_errors(value), None)
+    def check(body: bytes) -> str:
+        try:
+            error = next(made.iter_errors(loads(body)), None)
+        except MemoryError:
+            raise
+        except Exception as failed:  # noqa: BLE001 - such as nested too deep, or a reference to nowhere
+            return fault(failed)
         return "" if error is None else f"{error.json_path}: {error.message}"
 
     return check

@@ -130,8 +130,7 @@ class RegisteredRecords:
             raise
 
     def _reader(self, prefix: bytes, framing: InRegistry) -> Read:
-        read = self._readers.get(prefix)
-        if read is not None:
+        if read := self._readers.get(prefix):
             return read
         number, now = framing.unpack(prefix), self._clock()
         if now < self._away_until:
@@ -148,8 +147,7 @@ class RegisteredRecords:
         except RetryLater:
             self._away_until = self._clock() + AWAY_SECONDS
             raise
-        read = self._readers[prefix] = self._made(found, framing)
-        return read
+        return self._readers.setdefault(prefix, self._made(found, framing))
 
     def _made(self, found: Registered, framing: InRegistry) -> Read:
         match found.kind:
@@ -228,12 +226,11 @@ def _pool_of(files: list[FileDescriptorProto]) -> descriptor_pool.DescriptorPool
         file = waiting.pop(name, None)
         if file is None:
             module = name.removeprefix(_GOOGLE).removesuffix(".proto")
-            if name.startswith(_GOOGLE) and module in _GOOGLES:
-                import_module(f"google.protobuf.{module}_pb2")  # it adds the file to the default pool
-                known = descriptor_pool.Default().FindFileByName(name)
-                file = FileDescriptorProto.FromString(known.serialized_pb)
-            else:
+            if not name.startswith(_GOOGLE) or module not in _GOOGLES:
                 return
+            import_module(f"google.protobuf.{module}_pb2")  # it adds the file to the default pool
+            known = descriptor_pool.Default().FindFileByName(name)
+            file = FileDescriptorProto.FromString(known.serialized_pb)
         for each in file.dependency:
             add(each)
         pool.Add(file)
