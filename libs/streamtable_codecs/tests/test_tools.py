@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,7 +21,7 @@ import json
 from pathlib import Path
 import msgspec
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2 import GetResponse
-from streamtable import Group, Input, Persist, Stream, String, Typed
+from streamtable import Group, Input, Join, Persist, Stream, String, Table, Typed
 from streamtable_codecs import Confluent, FileRegistry, JsonSchema, Protobuf
 
 class Order(msgspec.Struct):
@@ -33,11 +34,12 @@ REGISTRY = FileRegistry(Path("schemas.json"))
 TYPED = Stream("PREFIX-typed", String(), Typed(Order))
 SCHEMAS = Stream("PREFIX-schemas", String(), JsonSchema(Order, Confluent(REGISTRY)))
 SENT = Stream("PREFIX-sent", String(), Protobuf(GetResponse))
+USERS = Table("PREFIX-users", String(), JsonSchema(Order, Confluent(REGISTRY)))
 
 def keep(ctx, event):
     ctx.set(Order(ctx.key, getattr(event, "cents", 0) or getattr(event, "offset", 0)))
 
-GROUP = Group("PREFIX-g", Input(TYPED, keep), Input(SCHEMAS, keep), Input(SENT, keep), Persist(Typed(Order)))
+GROUP = Group("PREFIX-g", Input(TYPED, keep), Input(SCHEMAS, keep), Input(SENT, keep), Persist(Typed(Order)), Join(USERS))
 """
 
 
@@ -47,15 +49,20 @@ def bench(broker: Broker, topics: Topics, tmp_path: Path) -> Iterator[Bench]:
         yield bench
 
 
-@pytest.mark.broker
-def test_records_rows_and_dead_letters_are_shown_as_their_codecs_read_them_and_are_replayed(
-    broker: Broker, topics: Topics, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def shop(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     text = PROGRAM.replace("PREFIX", topics.name("x")).replace("GUID", str(GUID))
     Path("tools_shop.py").write_text(text)
-    shop = import_module("tools_shop")
+    yield import_module("tools_shop")
+    del sys.modules["tools_shop"]
+
+
+@pytest.mark.broker
+def test_records_rows_and_dead_letters_are_shown_as_their_codecs_read_them_and_are_replayed(
+    broker: Broker, shop: Any, bench: Bench
+) -> None:
     bench.create(shop.GROUP)
     order, in_header = b'{"id":"a","cents":5}', [("__value_schema_id", b"\x01" + GUID.bytes)]
     bench.send(shop.TYPED.name, (b"t", order), (b"bad", b'{"id":5}'))
@@ -106,4 +113,26 @@ def test_records_rows_and_dead_letters_are_shown_as_their_codecs_read_them_and_a
         "they are as they were, so they come back, and as the same bytes"
     )
     assert b"\x01" + GUID.bytes + b'{"id":5}' in before
-    del sys.modules["tools_shop"]
+
+
+@pytest.mark.broker
+def test_rows_of_a_joined_table_whose_ids_are_in_headers_are_shown_and_found_to_be_readable(
+    broker: Broker, shop: Any, bench: Bench
+) -> None:
+    bench.create(shop.GROUP)
+    order, in_header = b'{"id":"a","cents":5}', [("__value_schema_id", b"\x01" + GUID.bytes)]
+    bench.send(shop.USERS.name, (b"f", b"\x00\x00\x00\x00\x07" + order), (b"h", order, in_header))
+    cli = Cli(broker.bootstrap_servers, "--timeout", "20")
+    graph = ("--graph", "tools_shop:GROUP")
+
+    def found() -> list[str]:
+        answer = cli("doctor", *graph, "--over", "0", "--json").json
+        return [each["fact"] for each in answer if each["subject"] == f"rows of {shop.USERS.name}"]
+
+    assert found() == ["the whole topic (2 records) can be decoded"]
+    rows = cli("table", "scan", shop.USERS.name, *graph, "--json").good().lines
+    assert [row["value"] for row in rows] == [{"type": "Order", "value": {"id": "a", "cents": 5}}] * 2
+    row = cli("table", "get", shop.USERS.name, "h", *graph).good().out
+    assert row == '"h": Order {"id": "a", "cents": 5}\n'
+    bench.send(shop.USERS.name, (b"bad", b'{"id":5}', in_header))
+    assert found()[0].startswith(f"1 row cannot be decoded: {shop.USERS.name}[0]@2")

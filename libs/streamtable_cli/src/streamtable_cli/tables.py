@@ -68,15 +68,16 @@ class Reading:
 
     def document(self, record: TopicRecord) -> dict[str, Any]:
         return {
-            "key": self.decoder.key(self.table, record.key).document(),
-            "value": self.decoder.value(self.table, record.value).document(),
+            "key": self.decoder.key(self.table, record.key, record.headers).document(),
+            "value": self.decoder.value(self.table, record.value, record.headers).document(),
             "partition": record.place.partition,
             "offset": record.offset,
             "changed": at(record.timestamp) or None,
         }
 
     def line(self, record: TopicRecord) -> str:
-        key, value = self.decoder.key(self.table, record.key), self.decoder.value(self.table, record.value)
+        key = self.decoder.key(self.table, record.key, record.headers)
+        value = self.decoder.value(self.table, record.value, record.headers)
         return printable(f"{key}: {'deleted' if record.value is None else value}")
 
     def rows(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamtable import Group, Table
+from streamtable.base.message import prefix_header, with_prefixes
 from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import DeserializationError
 from streamtable_admin.cluster import Cluster
@@ -37,14 +38,13 @@ def of_graph(cluster: Cluster, group: Group[Any, Any], newest: int) -> Iterator[
     known = cluster.admin.topic_partitions()
     tables: list[Table[Any, Any]] = [group.table] if group.persist is not None else []
     tables += map(group.state_table, group.states)
-    tables += [edge.table for edge in group.joins]
-    tables += [edge.table for edge in group.lookups]
+    tables += [edge.table for edge in group.joins] + [edge.table for edge in group.lookups]
     for table in {each.name: each for each in tables if each.name in known}.values():
-        found = _look(cluster, table.name, newest, _readable_by(table))
+        found = _look(cluster, table.name, newest, _readable_by(table), prefix_header(table.value))
         if found.unreadable:
-            yield problem(_subject(table.name), found.fact, ADVICE)
+            yield problem(f"rows of {table.name}", found.fact, ADVICE)
         else:
-            yield ok(_subject(table.name), f"{found.looked_at} can be decoded")
+            yield ok(f"rows of {table.name}", f"{found.looked_at} can be decoded")
 
 
 def of_name(cluster: Cluster, group: str, decoder: Decoder, newest: int) -> Iterator[Finding]:
@@ -57,11 +57,11 @@ def of_name(cluster: Cluster, group: str, decoder: Decoder, newest: int) -> Iter
         return
     if not found.readable:
         fact = f"not decoded: no row in {found.looked_at} names a known schema; see --graph and --schemas"
-        yield ok(_subject(topic), fact)
+        yield ok(f"rows of {topic}", fact)
     elif found.unreadable:
-        yield warning(_subject(topic), found.fact, ADVICE_WITHOUT_CODEC)
+        yield warning(f"rows of {topic}", found.fact, ADVICE_WITHOUT_CODEC)
     else:
-        yield ok(_subject(topic), f"{found.looked_at} can be decoded by the schemas that they name")
+        yield ok(f"rows of {topic}", f"{found.looked_at} can be decoded by the schemas that they name")
 
 
 @dataclass(slots=True)
@@ -114,19 +114,16 @@ class _Found:
         )
 
 
-def _look(cluster: Cluster, topic: str, newest: int, readable: Readable) -> _Found:
+def _look(cluster: Cluster, topic: str, newest: int, readable: Readable, header: str = "") -> _Found:
+    """Decode the newest records, whose header of this name may hold the prefixes of their values."""
     marks = cluster.admin.watermarks_known(cluster.partitions(topic))
     ends = {place: mark.high for place, mark in marks.items()}
     starts = {place: max(mark.low, mark.high - newest) for place, mark in marks.items()}
     whole = all(start == marks[place].low for place, start in starts.items())
     found = _Found(topic, newest, whole, records=0, readable=0, unreadable={})
     for batch in read_to(cluster, starts, ends):
-        found.add(batch, readable)
+        found.add(with_prefixes(batch, header), readable)
     return found
-
-
-def _subject(topic: str) -> str:
-    return f"rows of {topic}"
 
 
 def _readable_by(table: Table[Any, Any]) -> Readable:
