@@ -23,6 +23,15 @@ WORLD = {
             "loop": True,
         },
         "other": {"inputs": ["in"]},
+        "kept": {
+            "inputs": ["in"],
+            "joins": ["other-table"],
+            "loop": True,
+            "once": True,
+            "changes": True,
+            "states": ["sessions"],
+            "timers": ["event"],
+        },
     },
 }
 
@@ -49,11 +58,15 @@ def test_who_writes_may_not_read_and_who_reads_may_not_write() -> None:
     assert of({"reads": ["g-table"]}) == {"READ on topic g-table", "DESCRIBE on group views-*"}
 
 
-def test_who_follows_a_group_may_look_how_far_it_has_come_in_its_inputs() -> None:
+def test_who_follows_a_group_may_look_how_far_it_has_come_in_all_that_its_members_read() -> None:
+    read = ("in", "other-table", "g-retry", "g-loop", "g-visits")
     assert of({"follows": ["g"]}) == {
         "DESCRIBE on group g",
-        "DESCRIBE on topic g-retry",
-        "DESCRIBE on topic in",
+        *(f"DESCRIBE on topic {name}" for name in read),
+    }
+    assert of({"follows": ["other"]}) == {
+        "DESCRIBE on group other",
+        *(f"DESCRIBE on topic {name}" for name in ("in", "other-retry")),
     }
 
 
@@ -64,18 +77,28 @@ def test_who_reads_everything_still_writes_nothing() -> None:
 def test_who_replays_writes_retries_and_marks_for_each_group() -> None:
     assert of({"replays": True}) == {
         f"WRITE on {thing}"
-        for group in ("g", "other")
+        for group in ("g", "other", "kept")
         for thing in (f"topic {group}-retry", f"topic {group}-dead-letters", f"transactional id {group}.*")
     }
 
 
-def test_who_rebuilds_a_group_writes_its_table_and_sets_its_offsets_and_no_others() -> None:
+def test_who_rebuilds_a_group_writes_its_tables_and_sets_its_offsets_and_no_others() -> None:
+    tables = [f"kept-{name}" for name in ("table", "ids", "handled", "states", "sessions", "timers")]
+    assert of({"rebuilds": ["kept"]}) == {
+        "READ on group kept",
+        *(f"WRITE on transactional id streamtable-rebuild-{table}-*" for table in tables),
+        *(f"WRITE on topic {table}" for table in tables),
+        *(f"READ on topic {name}" for name in (*tables, "kept-retry", "kept-loop")),
+    }
+
+
+def test_who_rebuilds_a_group_that_is_not_declared_writes_its_table_and_ids() -> None:
+    tables = ["g-v2-table", "g-v2-ids"]
     assert of({"rebuilds": ["g-v2"]}) == {
         "READ on group g-v2",
-        "WRITE on transactional id streamtable-rebuild-g-v2-table-*",
-        "WRITE on topic g-v2-table",
-        "READ on topic g-v2-table",
-        "READ on topic g-v2-retry",
+        *(f"WRITE on transactional id streamtable-rebuild-{table}-*" for table in tables),
+        *(f"WRITE on topic {table}" for table in tables),
+        *(f"READ on topic {name}" for name in (*tables, "g-v2-retry")),
     }
 
 

@@ -17,6 +17,8 @@ EVERYTHING = "*"
 _SETTINGS = "DESCRIBE_CONFIGS"  # every client checks how its topics are configured before it uses them
 # A reader of tables joins no group, but the client asks for a coordinator of one, and repeats that without end if refused.
 _NO_GROUP = ("DESCRIBE", True)
+# A group that is rebuilt and not declared: the names of its states are not known.
+_UNDECLARED = DeclaredGroup(inputs=["-"], once=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ def plan_acls(required: set[Acl], found: set[Acl]) -> AclPlan:
 
 def plan_declared_acls(cluster: Cluster, declared: Declared) -> AclPlan:
     """Compare the ACLs of the declared users with the cluster's ACLs. Raises as `required_acls` does."""
-    required = required_acls(declared)
-    return plan_acls(required, cluster.admin.rights(declared.users))
+    return plan_acls(required_acls(declared), cluster.admin.rights(declared.users))
 
 
 def required_acls(declared: Declared) -> set[Acl]:
@@ -78,15 +79,16 @@ def _acls(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Acl]:
     for group in user.follows:
         yield Acl(name, "group", group, "DESCRIBE")
         # A broker describes the members of a group only to those who may describe all topics that these read.
-        for topic in (*declared.groups[group].inputs, f"{group}-retry"):
+        for topic in (*declared.groups[group].reads, *declared.groups[group].inner(group)):
             yield Acl(name, "topic", topic, "DESCRIBE")
     for group in user.rebuilds:
         yield Acl(name, "group", group, "READ")
-        yield Acl(name, "transactional id", f"streamtable-rebuild-{group}-table-", "WRITE", prefix=True)
-        yield from _on(name, f"{group}-table", "WRITE")
-        # A consumer that commits an offset of a topic needs READ on it.
-        for topic in (f"{group}-table", f"{group}-retry"):
-            yield from _on(name, topic, "READ")
+        made = declared.groups.get(group, _UNDECLARED)
+        for topic in {each.name for each in made.implied(group, 1, 1)} - {f"{group}-dead-letters"}:
+            yield from _on(name, topic, "READ")  # who commits an offset of a topic needs it, too
+            if topic not in made.inner(group):
+                yield Acl(name, "transactional id", f"streamtable-rebuild-{topic}-", "WRITE", prefix=True)
+                yield from _on(name, topic, "WRITE")
     if user.replays:
         for group in declared.groups:
             yield Acl(name, "transactional id", f"{group}.", "WRITE", prefix=True)

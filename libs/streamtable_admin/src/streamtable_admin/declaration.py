@@ -52,11 +52,8 @@ def _implied(group: Group[Any, Any]) -> list[str]:
 
 def _others(group: Group[Any, Any]) -> list[str]:
     inputs, outputs = ([edge.stream.name for edge in edges] for edges in (group.inputs, group.outputs))
-    return [*inputs, *outputs, *_foreign_tables(group)]
-
-
-def _foreign_tables(group: Group[Any, Any]) -> list[str]:
-    return [*(join.table.name for join in group.joins), *(lookup.table.name for lookup in group.lookups)]
+    tables = [*(join.table.name for join in group.joins), *(lookup.table.name for lookup in group.lookups)]
+    return [*inputs, *outputs, *tables]
 
 
 def _declared(group: Group[Any, Any]) -> DeclaredGroup:

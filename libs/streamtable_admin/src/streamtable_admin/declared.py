@@ -126,6 +126,11 @@ class DeclaredGroup(_Strict):
         engine = ((self.once, IDS), (self.changes, HANDLED), (recorded, STATES))
         return [*(end for kept, end in engine if kept), *self.states, *(TIMER_TABLES[t] for t in self.timers)]
 
+    def inner(self, name: str) -> list[str]:
+        """The topics that it alone reads, beside its inputs and joined tables."""
+        ends = ["retry", *(["loop"] if self.loop else []), *(["visits"] if self.visits else [])]
+        return [f"{name}-{end}" for end in ends]
+
     def implied(self, name: str, partitions: int, replication: int) -> Iterator[TopicDescription]:
         """The topics that the group needs for itself."""
         if self.table:
@@ -134,9 +139,8 @@ class DeclaredGroup(_Strict):
         for end in self.named_tables:
             yield TopicDescription(f"{name}-{end}", partitions, replication, TABLE_CONFIG)
         yield TopicDescription(f"{name}-dead-letters", partitions, replication, DEAD_LETTER_CONFIG)
-        inner = ("retry", *(["loop"] if self.loop else []), *(["visits"] if self.visits else []))
-        for end in inner:
-            yield TopicDescription(f"{name}-{end}", partitions, replication, INNER_CONFIG)
+        for topic in self.inner(name):
+            yield TopicDescription(topic, partitions, replication, INNER_CONFIG)
 
 
 class DeclaredUser(_Strict):
@@ -148,7 +152,8 @@ class DeclaredUser(_Strict):
         reads: The topics, including tables, that it reads; "*": all, and the committed offsets of all groups.
         follows: The groups whose committed offsets it reads, to wait until an event is in their tables.
         replays: it may send the dead letters of all groups again.
-        rebuilds: groups whose table and offsets it writes from outside, before they run; they need not be declared.
+        rebuilds: groups whose tables and offsets it writes from outside, before they run. Of one that is not declared, only its own
+            table and its ids.
     """
 
     runs: list[str] = []

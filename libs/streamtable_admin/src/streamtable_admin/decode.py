@@ -191,10 +191,8 @@ def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
     for group in groups:
         topics: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
         topics += [edge.stream for edge in group.outputs]
-        topics += [edge.table for edge in group.joins]
-        topics += [edge.table for edge in group.lookups]
-        if group.persist is not None:
-            topics.append(group.table)
+        topics += [edge.table for edge in group.joins] + [edge.table for edge in group.lookups]
+        topics += [group.table] if group.persist is not None else []
         topics += map(group.state_table, group.states)
         for topic in topics:
             keys[topic.name], values[topic.name] = topic.key, topic.value

@@ -97,10 +97,8 @@ def take_snapshots(
 def _lag(offsets: PartitionOffsets | None, stable_end: int, end: int) -> PartitionLag:
     if offsets is None:
         return PartitionLag(None, stable_end, end, 0)
-    committed = offsets.committed
-    return PartitionLag(
-        committed.next_offset if committed else None, stable_end, offsets.end, offsets.lag or 0
-    )
+    committed = None if offsets.committed is None else offsets.committed.next_offset
+    return PartitionLag(committed, stable_end, offsets.end, offsets.lag or 0)
 
 
 def _pending_offsets(cluster: Cluster, group: str) -> tuple[TopicPartition, int]:

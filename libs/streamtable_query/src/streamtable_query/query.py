@@ -31,7 +31,8 @@ class Query(TableQueries[K, V]):
     `timeout` seconds at most, and then raises `NotReady`: "no answer" never looks like "no row". With `stale_ok`, the standby
     copies of other processes answer meanwhile.
 
-    It needs the permission to DESCRIBE the group and the table's topic.
+    It needs the permissions DESCRIBE on the group and on all topics that the group reads, as `follows` of a user grants them, and
+    DESCRIBE and DESCRIBE_CONFIGS on the table's topic.
 
     Args:
         kafka: The cluster.

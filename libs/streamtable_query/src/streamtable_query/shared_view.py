@@ -37,7 +37,8 @@ class SharedView(TableQueries[K, V]):
     it. Each holds its share of the partitions in `<state_dir>/shared/<shared>`, and answers for them by the protocol of
     `QueryServer`. While a partition is loading here, another process that holds it answers.
 
-    It needs the permissions READ on the table's topic and on the group.
+    It needs the permissions READ and DESCRIBE_CONFIGS on the table's topic, READ on the group, and DESCRIBE on groups whose names begin
+    with the group's and a hyphen.
 
     Args:
         app: The cluster and the state folder.
