@@ -212,6 +212,24 @@ def test_two_compactions_at_once_merge_once(
     assert len(files(tmp_path)) == 4
 
 
+def test_an_entry_whose_request_a_client_below_has_repeated_keeps_its_merged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Writer(tmp_path).write(0, 1, 2)
+
+    def put(*arguments: Any, **options: Any) -> Any:
+        """The store has carried the first request out, and answered with an error."""
+        if options.get("mode") == "create":
+            real(*arguments, **options)
+        return real(*arguments, **options)
+
+    real = obstore.put
+    monkeypatch.setattr(obstore, "put", put)
+    (done,) = compact(tmp_path, NOW)
+    assert (done.merged, done.into) == (3, 1)
+    assert values(tmp_path) == [0, 1, 2]
+
+
 def test_a_compaction_between_the_batches_of_a_sink_takes_no_partition_from_it(tmp_path: Path) -> None:
     with Tester() as tester:
         out = Sink("out", EVENTS, Parquet(tmp_path), max_wait=0.0)

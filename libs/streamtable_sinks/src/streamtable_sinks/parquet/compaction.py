@@ -105,7 +105,7 @@ class _Compaction:
 
     def run(self) -> Sequence[Sequence[str]]:
         """Merge the small files. Returns the groups of files that were merged."""
-        groups = list(self._groups(self._log.state().files))
+        groups = self._groups(self._log.state().files)
         total, done = sum(map(len, groups)), 0
         merged: list[Sequence[str]] = []
         try:
@@ -120,30 +120,27 @@ class _Compaction:
     def delete_replaced(self, before: datetime) -> int:
         """Delete files whose place a merged one has taken before a time. Returns how many there were."""
         live = set(self._log.state().files)
-        old = {path for path, each in self._there().items() if each["last_modified"] < before}
-        idle = old - live
+        idle = {path for path, each in self._there().items() if each["last_modified"] < before} - live
         # Of these, some may never have counted: their process may be frozen, and still commit them.
         replaced = set(self._log.replaced(idle, before)) if idle else set()
         for file in sorted(replaced):
             asked(lambda file=file: obstore.delete(self._store, file))
         return len(replaced)
 
-    def _groups(self, files: Sequence[str]) -> Iterator[Sequence[str]]:
-        """Yield small files that follow one another, and fit into one."""
+    def _groups(self, files: Sequence[str]) -> Sequence[Sequence[str]]:
+        """Return small files that follow one another, and fit into one."""
         sizes = {path: each["size"] for path, each in self._there().items()}
-        group: list[str] = []
+        groups: list[list[str]] = [[]]
         size = 0
         for file in files:
             small = sizes.get(file, self._limits.small) < self._limits.small
             if not small or size + sizes[file] > self._limits.target:
-                if len(group) > 1:
-                    yield group
-                group, size = [], 0
+                groups.append([])
+                size = 0
             if small:
-                group.append(file)
+                groups[-1].append(file)
                 size += sizes[file]
-        if len(group) > 1:
-            yield group
+        return [group for group in groups if len(group) > 1]
 
     def _there(self) -> "Mapping[str, ObjectMeta]":
         pages = asked(lambda: list(obstore.list(self._store, self._folder)))
@@ -182,6 +179,8 @@ class _Compaction:
         """Let the merged file count in place of a group. Returns False if another compaction was quicker."""
         for _ in range(_TRIES):
             state = self._log.state()
+            if merged in state.files:
+                return True  # a client below has repeated a request whose answer was lost
             at = next((at for at, file in enumerate(state.files) if file == group[0]), None)
             if at is None or list(state.files[at : at + len(group)]) != list(group):
                 asked(lambda: obstore.delete(self._store, merged))
