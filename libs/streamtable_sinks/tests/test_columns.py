@@ -266,6 +266,27 @@ def test_a_value_without_known_fields_is_one_column_unless_the_schema_has_its_fi
     assert read_rows(tmp_path).to_pylist()[0][column] == expected
 
 
+MAYBE_LINE = ["null", {"type": "record", "name": "MaybeLine", "fields": [{"name": "n", "type": "long"}]}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "in_files"),
+    [({"type": "map", "values": "long"}, [("n", 1)]), (MAYBE_LINE, {"n": 1})],
+    ids=["map", "union"],
+)
+def test_a_value_of_avro_that_is_no_record_is_one_column_also_if_it_is_an_object(
+    tester: Tester, database: str, postgres: type[Postgres], tmp_path: Path, schema: Any, in_files: Any
+) -> None:
+    stream: Stream[str, Any] = Stream("counts", String(), Avro(schema))
+    tester.run(Sink("rows", stream, postgres(database, "counts", create=True), max_wait=0.0), partitions=1)
+    tester.run(Sink("files", stream, Parquet(tmp_path), max_wait=0.0))
+    tester.emit(stream, "k", {"n": 1})
+    tester.advance(2)
+    with psycopg.connect(database) as session:
+        assert session.execute("SELECT value FROM counts").fetchall() == [({"n": 1},)]
+    assert read_rows(tmp_path)["value"].to_pylist() == [in_files]
+
+
 def test_changes_of_a_table_have_the_columns_of_a_typed_key_in_parquet(
     tester: Tester, tmp_path: Path
 ) -> None:

@@ -41,10 +41,14 @@ def row_maker(
         columns: The columns of the target; none: it takes all.
         objects: Those that can hold objects, where parts without a type of their own need not be JSON in a text; None: all.
     """
+    tree = tree_of(codec)
+    is_record = isinstance(tree, dict) and tree.get("type") == "record"
+    if isinstance(codec, Avro) and not is_record:
+        return lambda value: value if isinstance(value, dict) and "value" not in columns else {"value": value}
     if not isinstance(codec, ColumnValues) or not isinstance(codec, ShownValues):
         return None
-    row, plain, tree = codec.row, codec.plain, codec.columns
-    if not isinstance(tree, dict) or tree.get("type") != "record":
+    row, plain = codec.row, codec.plain
+    if not is_record:
         loose = (objects is None or "value" in objects) and _has_json(tree)
 
         def single(value: Any) -> Mapping[str, Any]:
