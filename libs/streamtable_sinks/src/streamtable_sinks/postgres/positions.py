@@ -22,7 +22,7 @@ _TAKE: Final = sql.SQL(
     """INSERT INTO {} AS held (sink, topic, partition, topic_id, next_offset, epoch, owner, target)
         VALUES (%(sink)s, %(topic)s, %(partition)s, %(topic_id)s, NULL, 1, %(owner)s, %(target)s)
         ON CONFLICT (sink, topic, partition) DO UPDATE SET epoch = held.epoch + 1, owner = EXCLUDED.owner,
-        target = coalesce(held.target, EXCLUDED.target)
+        target = coalesce(nullif(held.target, split_part(EXCLUDED.target, ', oid ', 1)), EXCLUDED.target)
         RETURNING epoch, next_offset, topic_id, target"""
 ).format(TABLE)
 _FIND: Final = sql.SQL(
@@ -65,13 +65,15 @@ def create(session: Session) -> None:
         session.execute(sql.SQL("ALTER TABLE {} ADD COLUMN target text").format(TABLE))
 
 
-def forget(session: Session, target: str) -> None:
-    """Forget all positions in a table that was just created: whatever they say was in one that is gone."""
-    session.execute(sql.SQL("UPDATE {} SET next_offset = NULL WHERE target = %s").format(TABLE), (target,))
-
-
 def take(session: Session, place: SinkPartition, owner: str, target: str) -> TakenPartition:
-    """Raise the epoch of a partition. See `SinkTarget.take`. There is no position if the last one is of another table."""
+    """Raise the epoch of a partition. See `SinkTarget.take`. There is no position if the last one is of another table.
+
+    Args:
+        session: The session.
+        place: The partition.
+        owner: The name of this process.
+        target: The table, by its name and oid. Positions of before had neither, or its name only.
+    """
     values = {**place._asdict(), "owner": owner, "target": target}
     before = session.execute(_FIND, values).fetchone()
     try:
@@ -84,19 +86,13 @@ def take(session: Session, place: SinkPartition, owner: str, target: str) -> Tak
         except psycopg.errors.InsufficientPrivilege as error:
             reason = error.diag.message_primary
             raise RetryLater(f"a session of another role holds the position: {reason}") from error
-        log.warning(
-            "session of a former owner ended",
-            sink=place.sink,
-            topic=place.topic,
-            partition=place.partition,
-            sessions=[pid for pid, _ in ended],
-        )
+        log.warning("session of a former owner ended", sessions=[pid for pid, _ in ended], **place._asdict())
         found = session.execute(_TAKE, values).fetchone()
     assert found is not None, "a row was written"
     epoch, position, topic_id, held = found
     if held != target:
         update = sql.SQL("UPDATE {} SET target = {} WHERE sink = {}").format(TABLE, target, place.sink)
-        log.warning("sink has written another table", table=held, renamed=update.as_string(session))
+        log.warning("sink has written another table", table=held, to_go_on=update.as_string(session))
         position = None
     return TakenPartition(epoch, position, topic_id, before[2] if before else "")
 

@@ -21,9 +21,9 @@ _DELETED: Final = sql.Identifier("pg_temp", "streamtable_deleted")
 _COLUMNS: Final = """
     SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = ''
     FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
-_FULL_NAME: Final = """
-    SELECT format('%%I.%%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-    WHERE pg_class.oid = to_regclass(%s)"""
+_IDENTITY: Final = """
+    SELECT format('%%I.%%I, oid %%s', nspname, relname, pg_class.oid)
+    FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = %s::regclass"""
 _UNIQUE: Final = """
     SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY ((indkey::smallint[])[0:indnkeyatts - 1])
     WHERE indrelid = to_regclass(%s) AND indisunique AND indimmediate AND indisvalid AND indpred IS NULL AND indexprs IS NULL
@@ -50,10 +50,10 @@ class TargetTable:
 
     # ---- at the start ----------------------------------------------------------------------------------------------
 
-    def create(self, session: Session, columns: Sequence[Column]) -> bool:
-        """Create the table unless it is there; without the right to create one that is there already. Returns whether it did."""
+    def create(self, session: Session, columns: Sequence[Column]) -> None:
+        """Create the table unless it is there; without the right to create one that is there already."""
         if self.columns(session):
-            return False
+            return
         parts = [
             sql.SQL("{} {}").format(
                 sql.Identifier(each.name), sql.SQL(each.type + (" NOT NULL" if each.required else ""))
@@ -64,12 +64,11 @@ class TargetTable:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
         statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
         session.execute(statement.format(self.identifier, sql.SQL(", ").join(parts)))
-        return True
 
-    def full_name(self, session: Session) -> str:
-        """Return the name with the schema, whatever the search path is."""
-        found = session.execute(_FULL_NAME, (self.identifier.as_string(),)).fetchone()
-        return found[0] if found else self.name
+    def identity(self, session: Session) -> str:
+        """Return the name with the schema, whatever the search path is, and the oid: a table that is created again has another."""
+        ((found,),) = session.execute(_IDENTITY, (self.identifier.as_string(),)).fetchall()
+        return str(found)
 
     def columns(self, session: Session) -> Mapping[str, Column]:
         """Return the columns of the table; none if there is no such table."""
@@ -138,10 +137,8 @@ class TargetTable:
 
     def _stage(self, session: Session, stage: sql.Identifier, names: Sequence[str]) -> None:
         """Create the temporary table of rows to merge, unless this session has it: without any constraint."""
-        statement = (
-            "CREATE TEMPORARY TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA"
-        )
-        session.execute(sql.SQL(statement).format(stage, _listed(names), self.identifier))
+        ddl = "CREATE TEMP TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA"
+        session.execute(sql.SQL(ddl).format(stage, _listed(names), self.identifier))
 
     def _merge(self, names: Sequence[str]) -> sql.Composed:
         others = [name for name in names if name not in self.key]

@@ -69,7 +69,7 @@ class Postgres(TargetOfOneSink):
         self._create = create
         self._timeouts = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
         self._rows = RowMaker(self._key, columns, {})
-        self._full_name = table
+        self._identity = ""  # of the table, when a partition was taken last
         self._connected: Session | None = None
         self._stages_are_old = False  # created by an earlier batch
 
@@ -88,10 +88,8 @@ class Postgres(TargetOfOneSink):
             with session.transaction():
                 positions.lock_creation(session)
                 positions.create(session)
-                created = self._create and needed is not None and self._table.create(session, needed)
-                self._full_name = self._table.full_name(session)
-                if created:
-                    positions.forget(session, self._full_name)
+                if self._create and needed is not None:
+                    self._table.create(session, needed)
             there = self._table.check(session, needed)
         types = {each.name: each.type for each in there.values()}
         structured = {name for name, kind in types.items() if kind in JSON_TYPES}
@@ -106,7 +104,8 @@ class Postgres(TargetOfOneSink):
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         with self._session() as session:
-            return positions.take(session, place, owner, self._full_name)
+            self._identity = self._table.identity(session)
+            return positions.take(session, place, owner, self._identity)
 
     def write(
         self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
@@ -127,7 +126,7 @@ class Postgres(TargetOfOneSink):
         with self._session() as session:
             try:
                 with session.transaction():
-                    positions.move(session, place, epoch, start, end, self._full_name)
+                    positions.move(session, place, epoch, start, end, self._identity)
                     if changes:
                         rows = self._rows.rows(changes)  # which knows the columns then
                         self._table.write(session, self._rows.names, rows)
