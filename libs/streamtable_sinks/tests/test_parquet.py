@@ -17,7 +17,7 @@ from obstore.store import S3Store
 
 from localkafka.process import Child, reserve_port
 from localkafka.waiting import wait_until
-from streamtable import Avro, Long, Stream, String
+from streamtable import Avro, Json, Long, Stream, String
 from streamtable.errors import ConfigurationError
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
 from streamtable_sinks.parquet import Parquet, committed_files, compact, read_rows
@@ -222,3 +222,11 @@ def test_two_sinks_at_the_same_time_need_a_target_each(tester: Tester, tmp_path:
     tester.stop(first)
     tester.start(second)
     assert len(read_rows(tmp_path, sink="second")) == 1
+
+
+def test_the_function_of_the_columns_is_asked_for_null_in_a_stream(tmp_path: Path) -> None:
+    target = Parquet(tmp_path, columns=lambda key, value: {"key": key, "text": repr(value)}, schema=SCHEMA)
+    target.open(SinkSource("out", "nulls", False, String(), Json()))
+    place = SinkPartition("out", "nulls", "id", 0)
+    target.write(place, target.take(place, "me").epoch, None, 1, [SinkChange("a", None, 0, 0)])
+    assert [(row["key"], row["text"]) for row in read_rows(tmp_path).to_pylist()] == [("a", "None")]

@@ -45,7 +45,7 @@ class SinkChange(NamedTuple):
 
     Attributes:
         key: The key, as its codec decodes it. None: a stream's record without a key.
-        value: The value. None: the row of the key is deleted, which only a table does.
+        value: The value. None: of a table, the row of the key is deleted; of a stream, a value such as JSON's `null`.
         offset: The offset of the record in the source. Offsets rise within a batch, but for replayed dead letters.
         timestamp_ms: The timestamp of the record, milliseconds since 1970; -1: not known.
     """

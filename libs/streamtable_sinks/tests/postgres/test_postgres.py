@@ -184,6 +184,21 @@ def test_a_row_that_the_function_cannot_make_is_a_dead_letter(
     assert letter.reason == "the row cannot be made: ZeroDivisionError: integer division or modulo by zero"
 
 
+def test_null_in_a_stream_with_a_key_is_a_value_and_deletes_no_row(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    run(database, "CREATE TABLE events (id text PRIMARY KEY, value jsonb)")
+    events: Stream[str, Any] = Stream("events", String(), Json())
+    out = Sink("out", events, postgres(database, "events", key=("id",)), max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit(events, "a", 1)
+    tester.advance(2)
+    tester.emit_raw("events", b"a", b"null")
+    tester.advance(2)
+    assert rows(database, "SELECT id, value FROM events") == [("a", None)]
+    assert tester.dead_letters(out) == []
+
+
 def test_a_database_that_is_away_is_asked_again(database: str, postgres: type[Postgres]) -> None:
     target = postgres("postgresql://postgres@127.0.0.1:1/postgres", "stock")
     with pytest.raises(RetryLater, match="PostgreSQL does not answer"):

@@ -112,7 +112,7 @@ class ArrowRows:
 
     def _row(self, change: SinkChange) -> Mapping[str, Any]:
         try:
-            found = self._found(change) if change.value is not None else {}
+            found = {} if change.value is None and self._is_table else self._found(change)
             return {**self._key_of(change.key), **found} if self._key else found
         except Exception as error:
             message = f"the row cannot be made: {type(error).__name__}: {error}"

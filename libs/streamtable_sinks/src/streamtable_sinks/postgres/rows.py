@@ -50,6 +50,7 @@ class RowMaker:
         row_of: Makes a row of a value; None: a value is a row, or the column `value`. See `columns.row_maker`.
         key_row_of: Makes what `key` takes of a record's key; None: it is that key.
         whole_key: Whether the only function of `key` returns a key as it is, unless that is a tuple or a dict.
+        deletes: Whether a change without a value deletes the row of its key, as of a table. Of a stream null is a value.
 
     Attributes:
         names: The columns of a row, those of the key first; as in the first row.
@@ -64,13 +65,14 @@ class RowMaker:
         row_of: Callable[[Any], Mapping[str, Any]] | None = None,
         key_row_of: Callable[[Any], Any] | None = None,
         whole_key: bool = False,
+        deletes: bool = False,
     ) -> None:
         self._key = tuple(key.values())
         self._key_names = tuple(key)
         self._columns = columns
         self._types = types
         self._row_of, self._key_row_of = row_of, key_row_of
-        self._whole_key = whole_key
+        self._whole_key, self._deletes = whole_key, deletes
         self.names: tuple[str, ...] = ()
         self._width = 0  # of what makes a row, which may have key columns too
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
@@ -86,13 +88,14 @@ class RowMaker:
         if not self._key:
             return CopiedRows(self._values(changes), changes)
         whole = self._whole_keys(changes)
-        if whole and len(set(whole)) == len(whole) and NoneType not in set(map(type, map(_VALUE, changes))):
+        deleted = self._deletes and NoneType in set(map(type, map(_VALUE, changes)))
+        if whole and not deleted and len(set(whole)) == len(whole):
             # The usual batch: no tuple is kept for a key beside its row.
             return CopiedRows(map(operator.add, zip(whole, strict=True), self._values(changes)), changes)
         last = dict(zip(self._keys(changes), changes, strict=True))
         if any(None in key for key in last):
             raise ValueError("a column of its key is null, and null is equal to no row's")
-        written = {key: change for key, change in last.items() if change.value is not None}
+        written = {key: each for key, each in last.items() if not self._deletes or each.value is not None}
         kept = list(written.values())
         rows = map(operator.add, written, self._values(kept))
         return CopiedRows(rows, kept, [key for key in last if key not in written])

@@ -100,6 +100,7 @@ class Postgres(TargetOfOneSink):
             row_of=row_maker(source.value, types, structured),
             key_row_of=key_maker(source.key) if self._by_name else None,
             whole_key=self._by_name and len(self._key) == 1,
+            deletes=source.is_table,
         )
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
