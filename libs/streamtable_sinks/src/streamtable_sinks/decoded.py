@@ -73,9 +73,7 @@ def _decoded(
         raw_keys, raw_values = ([column[index] for index in indexes] for column in (raw_keys, raw_values))
     keys, values = source.key.decode_many(raw_keys), source.value.decode_many(raw_values)
     errors = _missing(source, indexes, raw_keys, raw_values)
-    errors.update(
-        (indexes[at], error) for poison in (values.poison, keys.poison) for at, error in poison.items()
-    )
+    errors.update((indexes[at], error) for bad in (values.poison, keys.poison) for at, error in bad.items())
     if known:
         errors.update((index, known[offsets[index]]) for index in indexes if offsets[index] in known)
     times = records.timestamps()

@@ -194,13 +194,9 @@ class Elasticsearch(TargetOfOneSink):
     def _forget(self) -> None:
         """Forget the positions in the index if that is gone: what was written up to them is gone, too."""
         client, asked = self._client, self._asked
-        of_index: Any = {
-            "query": {"term": {"index": self._index}},
-            "size": 10_000,
-            "seq_no_primary_term": True,
-        }
+        query: Any = {"query": {"term": {"index": self._index}}, "size": 10_000, "seq_no_primary_term": True}
         asked(lambda: client.indices.refresh(index=POSITIONS))
-        held = asked(lambda: client.search(index=POSITIONS, **of_index))["hits"]["hits"]
+        held = asked(lambda: client.search(index=POSITIONS, **query))["hits"]["hits"]
         if not held or asked(lambda: client.indices.exists(index=self._index)):
             return  # another process has just created it, and may have written its first position
         operations: list[Mapping[str, Any]] = []

@@ -2,7 +2,7 @@
 
 import json
 import operator
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,14 +46,14 @@ class RowMaker:
     Args:
         key: Makes the value of each key column from a key; empty: rows are appended.
         columns: Makes a row of a key and a value; None: the fields of the value.
-        types: The SQL types of the table's columns.
+        types: The SQL types of the table's columns, which are all that a row may have.
         row_of: Makes a row of a value; None: a value is a row, or the column `value`. See `columns.row_maker`.
         key_row_of: Makes what `key` takes of a record's key; None: it is that key.
         whole_key: Whether the only function of `key` returns a key as it is, unless that is a tuple or a dict.
         deletes: Whether a change without a value deletes the row of its key, as of a table. Of a stream null is a value.
 
     Attributes:
-        names: The columns of a row, those of the key first; as in the first row.
+        names: The columns of a row, those of the key first; none before the first rows.
     """
 
     def __init__(
@@ -74,30 +74,35 @@ class RowMaker:
         self._row_of, self._key_row_of = row_of, key_row_of
         self._whole_key, self._deletes = whole_key, deletes
         self.names: tuple[str, ...] = ()
-        self._width = 0  # of what makes a row, which may have key columns too
+        self._common: frozenset[str] = frozenset()  # of what makes a row, which may have key columns too
+        self._lead = 0  # rows that had these columns, less batches that had others only
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
-        self._take_keys: Callable[[Mapping[str, Any]], Any] | None = None  # of a row that has key columns too
         self._structured: Sequence[int] = ()
 
-    def rows(self, changes: Sequence[SinkChange]) -> CopiedRows:
+    def rows(self, changes: Sequence[SinkChange], *, deciding: bool = True) -> CopiedRows:
         """Return the rows of changes. Of several with the same key columns the last counts.
+
+        Args:
+            changes: The changes.
+            deciding: Whether the columns that most of them have may become the columns of all rows.
 
         Raises:
             Exception: A change makes no row, here or when the rows are read; see `blamed`.
         """
         if not self._key:
-            return CopiedRows(self._values(changes), changes)
+            return CopiedRows(self._values(changes, deciding=deciding), changes)
         whole = self._whole_keys(changes)
         deleted = self._deletes and NoneType in set(map(type, map(_VALUE, changes)))
         if whole and not deleted and len(set(whole)) == len(whole):
             # The usual batch: no tuple is kept for a key beside its row.
-            return CopiedRows(map(operator.add, zip(whole, strict=True), self._values(changes)), changes)
+            values = self._values(changes, deciding=deciding)
+            return CopiedRows(map(operator.add, zip(whole, strict=True), values), changes)
         last = dict(zip(self._keys(changes), changes, strict=True))
         if any(None in key for key in last):
             raise ValueError("a column of its key is null, and null is equal to no row's")
         written = {key: each for key, each in last.items() if not self._deletes or each.value is not None}
         kept = list(written.values())
-        rows = map(operator.add, written, self._values(kept))
+        rows = map(operator.add, written, self._values(kept, deciding=deciding))
         return CopiedRows(rows, kept, [key for key in last if key not in written])
 
     def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
@@ -107,7 +112,7 @@ class RowMaker:
         """
         for change in changes:
             try:
-                list(self.rows((change,)).written)
+                list(self.rows((change,), deciding=False).written)
             except Exception as found:  # noqa: BLE001 - the program's function may raise anything
                 why = f"{type(found).__name__}: {found}"
                 return Rejected(f"the row cannot be made: {why}", offset=change.offset)
@@ -128,12 +133,9 @@ class RowMaker:
 
     def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:
         keys = self._records_keys(changes)
-        if len(self._key) == 1:
-            (make,) = self._key
-            return [(make(key),) for key in keys]
-        return [tuple(make(key) for make in self._key) for key in keys]
+        return list(zip(*(map(make, keys) for make in self._key), strict=True))
 
-    def _values(self, changes: Sequence[SinkChange]) -> Iterable[Values]:
+    def _values(self, changes: Sequence[SinkChange], *, deciding: bool) -> Iterable[Values]:
         """Return the values of the columns that are none of the key."""
         rows: Sequence[Any]
         if self._columns is not None:
@@ -144,26 +146,37 @@ class RowMaker:
             rows = list(map(_VALUE, changes))
             if any(kind is not dict for kind in set(map(type, rows))):
                 rows = [each if isinstance(each, dict) else {"value": each} for each in rows]
-        if rows and not self.names:
-            self._name(rows[0])
-        if set(map(len, rows)) - {self._width}:
-            other = next(row for row in rows if len(row) != self._width)
-            raise ValueError(f"it has the columns {sorted(other)}, and others have {sorted(self.names)}")
-        if self._take_keys is not None:
-            deque(map(self._take_keys, rows), maxlen=0)  # a row without one has another column instead
+        if rows:
+            self._check(_kinds(rows), deciding=deciding)
         found = map(self._take, rows)
         return map(self._wrapped, found) if self._structured else found
 
-    def _name(self, row: Mapping[str, Any]) -> None:
-        others = tuple(name for name in row if name not in self._key_names)
-        if doubled := [name for name in row if name in self._key_names]:
-            self._take_keys = operator.itemgetter(*doubled)
-        self.names, self._width = self._key_names + others, len(row)
-        if len(others) == 1:
-            (only,) = others
-            self._take = lambda found: (found[only],)
-        elif others:
+    def _check(self, kinds: Mapping[frozenset[str], int], *, deciding: bool) -> None:
+        """Check the columns of rows: the table has all of them, and most rows the same. Raises `ValueError`."""
+        for kind in kinds:
+            if lacking := sorted(kind - self._types.keys()):
+                raise ValueError(f"the table has no columns {lacking}")
+            if not kind and not self._key:
+                raise ValueError("it has no columns")
+        if deciding:
+            self._decide(kinds)
+        if self.names and (others := kinds.keys() - {self._common}):
+            raise ValueError(f"it has the columns {sorted(others.pop())}, others have {sorted(self._common)}")
+
+    def _decide(self, kinds: Mapping[frozenset[str], int]) -> None:
+        """Take the columns that most rows have, here and before: an odd row may be the first, and alone in its batch."""
+        count, width, kind = max((count, len(kind), kind) for kind, count in kinds.items())
+        if not self.names or (kind != self._common and (count, width) > (self._lead, len(self._common))):
+            self._name(kind)
+        self._lead += kinds.get(self._common, -1)
+
+    def _name(self, kind: frozenset[str]) -> None:
+        others = tuple(sorted(kind.difference(self._key_names)))
+        self.names, self._common, self._lead = self._key_names + others, kind, 0
+        if len(others) > 1:
             self._take = operator.itemgetter(*others)
+        else:
+            self._take = lambda found: tuple(found[name] for name in others)
         self._structured = [at for at, name in enumerate(others) if self._types.get(name) in JSON_TYPES]
 
     def _wrapped(self, values: Values) -> Values:
@@ -171,6 +184,12 @@ class RowMaker:
         for at in self._structured:
             made[at] = None if made[at] is None else Json(made[at], _dumps)
         return tuple(made)
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> Mapping[frozenset[str], int]:
+    """Return how many rows have which columns; quickly if all have the same."""
+    names = frozenset[str]().union(*rows)
+    return Counter(map(frozenset, rows)) if set(map(len, rows)) - {len(names)} else {names: len(rows)}
 
 
 def _text_of(value: Any) -> Any:

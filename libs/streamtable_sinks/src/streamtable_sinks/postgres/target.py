@@ -116,7 +116,7 @@ class Postgres(TargetOfOneSink):
         except Rejected:
             if not self._stages_are_old:
                 raise
-            # The temporary tables have the types that the table had when they were created: it may have been altered since.
+            # The temporary tables have the columns and types of the time when they were created, which may be others now.
             self.close()
             self._write(place, epoch, start, end, changes)
         self._stages_are_old = self._stages_are_old or bool(self._table.key and changes)
@@ -129,7 +129,10 @@ class Postgres(TargetOfOneSink):
                 with session.transaction():
                     positions.move(session, place, epoch, start, end, self._identity)
                     if changes:
+                        before = self._rows.names
                         rows = self._rows.rows(changes)  # which knows the columns then
+                        if self._stages_are_old and before not in {(), self._rows.names}:
+                            raise Rejected("the rows have other columns than before")  # repeated by `write`
                         self._table.write(session, self._rows.names, rows)
             except (StreamtableError, psycopg.Error):
                 raise
