@@ -244,6 +244,25 @@ def test_a_call_does_not_start_before_the_commit_of_its_record() -> None:
         assert tester.calls(SCORE).pending == ["1"]
 
 
+@pytest.mark.parametrize("score", [1, "refuse"])
+def test_the_next_call_of_a_key_starts_although_a_commit_came_before_the_handler_of_the_result(
+    tester: Tester, score: Any
+) -> None:
+    def then(ctx: Context[str, Any], order: Any, score: Any) -> None:
+        tester.clock.advance(0.01)  # so that a commit is due before the handler was called for all
+        scored(ctx, order, score)
+
+    call = call_of(then=then)
+    tester.run(group_of(call), partitions=1)
+    keys = [f"key-{n}" for n in range(100)]
+    tester.emit_many(ORDERS, [(key, 1) for key in keys])
+    for executor, attempt in tester.calls(call)._ready():
+        executor.answer(attempt, score)
+    tester.work()
+    tester.emit_many(ORDERS, [(key, 2) for key in keys])
+    assert tester.calls(call).pending == [2] * len(keys)
+
+
 def test_the_handler_of_a_result_may_call_again(tester: Tester) -> None:
     tester.run(group_of())
     tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
@@ -579,7 +598,8 @@ def test_an_answer_that_was_not_handled_is_written_again_before_the_next_call_of
     assert calls.work() == 1
     assert kept.table.changed_keys() == [first]
     assert (calls.pending["score"], started.requests, rows.raw.get(first)) == (2, [], answer)
-    rows.raw.put(first, None)  # its handler has been called
+    rows.raw.put(first, None)
+    calls.placed(first)  # its handler has been called
     calls.committed()
     calls.work()
     assert (calls.pending["score"], started.requests) == (1, [2])

@@ -220,7 +220,6 @@ class PartitionCalls:
         for row_key, data in unhandled:  # their handlers are called when the rows are written again
             self._note(row_key, PendingCall.decode(payload_of(data)))
             self._rows.raw.put(row_key, data)
-            self._changed.append(row_key)
         self._opened = True
         return len(unhandled)
 
@@ -328,7 +327,8 @@ class PartitionCalls:
         row = pending.row() if waits else pending.row(min(pending.made_ms, now_ms))
         self._rows.raw.put(outcome.row_key, row)
         self._written.append(outcome)
-        self._changed.append(outcome.row_key)
+        if waits:  # else its handler is called, which says so
+            self._changed.append(outcome.row_key)
         return 1
 
     def _warn(self, event: str, name: str, pending: PendingCall) -> None:

@@ -145,8 +145,6 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
 
     def _handle_again(self, ctx: Context[K, V], pending: PendingCall) -> None:
         record = HeldRecord.decode(pending.request)
-        # The engine has deleted the row. The companion learns so that it is gone.
-        ctx.timers.cancel(self, record.id)
         # Windows, and the readers of outputs, take the event time from it.
         self._stand(ctx, record, pending.made_ms or record.timestamp_ms)
         try:

@@ -32,7 +32,7 @@ class Companion(Protocol):
         """Whether the partition has to take no more records for now."""
 
     def placed(self, row_key: bytes) -> None:
-        """Note that a handler has set a timer, or cancelled it. Its record may still be undone."""
+        """Note that a timer was set or cancelled, or that its handler is called. It may still be undone."""
 
     def work(self) -> int:
         """Write the rows whose work is done; called after each poll. Returns the number of rows that were written.

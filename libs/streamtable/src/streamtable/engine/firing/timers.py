@@ -64,7 +64,6 @@ class TimerCalls:
         self._firing = due.state.name
         self._keys = {row_key for row_key, _, _ in due.rows}
         self._last = entry_of(due.times_ms[-1], due.rows[-1][0]) if due.rows else b""
-        self._disturbed = False
         rows = self._tables[due.state.name].raw
         try:
             for number, ((row_key, _, data), time_ms) in enumerate(
@@ -73,6 +72,8 @@ class TimerCalls:
                 pending = self._pending(row_key)
                 timer = self._timer(pending)
                 rows.put(row_key, None)  # before its handler, which may set it again
+                self._placed(due.state.name, row_key, None)
+                self._disturbed = False  # its own deletion does not count
                 message = MadeMessage(row_key, data, (1, time_ms))
                 record = RecordBatch(due.topic, due.partition, [message])
                 context.stand(record, 0, self._group.key.decode(pending.raw_key))
@@ -99,15 +100,14 @@ class TimerCalls:
         return self._timer(self._pending(row_key)).on_error
 
     def _placed(self, table: str, row_key: bytes, when_ms: int | None) -> None:
+        assert self._context is not None, "given when it was made"
         if self.companion is not None and table == CALLS:
-            assert self._context is not None, "given when it was made"
             self.companion.placed(row_key)
             self._context.interrupted |= self.companion.full
         elif table == self._firing:
             earlier = when_ms is not None and entry_of(when_ms, row_key) < self._last
             self._disturbed = self._disturbed or earlier or row_key in self._keys
         elif table == TIMERS["event"] and when_ms is not None and when_ms <= self.limit_ms:
-            assert self._context is not None, "given when it was made"
             self._context.interrupted = True
 
     def _pending(self, row_key: bytes) -> PendingTimer:
