@@ -362,6 +362,30 @@ def test_what_runs_for_a_partition_that_has_gone_is_cancelled_and_gives_no_outco
     assert gone.outcomes.empty()
 
 
+def test_an_attempt_that_is_cancelled_before_its_first_step_leaves_its_place_to_another(make: Make) -> None:
+    async def function(request: Any) -> Any:
+        return request
+
+    caller, gone = make(function, at_once=1), Partition()
+    caller.start("first")
+    caller.outcomes(1)
+    loop, attempts = caller.executor._loop, caller.executor._queues["f"]
+    wait_until(lambda: not attempts._running, SECONDS_MAX, "its place is free")
+    calls: Any = gone
+    unstarted = Attempt(caller.call, calls, b"gone", "g/0/gone", b"", "gone", PendingCall(b"", 0))
+
+    def start_and_cancel() -> None:
+        attempts.add(unstarted)
+        gone.closed = True
+        attempts.cancel(calls)
+
+    assert loop is not None
+    loop.call_soon_threadsafe(start_and_cancel)
+    caller.start("second")
+    assert caller.outcomes(1) == {"second": "second"}
+    assert gone.outcomes.empty()
+
+
 def test_the_end_waits_for_no_function(make: Make) -> None:
     release = threading.Event()
     caller = make(lambda _: release.wait(3600))

@@ -295,6 +295,8 @@ class CallQueue:
             self._started.append(self._loop.time())
             task = self._loop.create_task(self._run(attempts))
             self._running[task] = attempts
+            # Also of one that is cancelled before its first step, whose function never runs.
+            task.add_done_callback(self._ended)
 
     def _wait(self) -> float | None:
         """Return the seconds until the next start; None: another attempt has to end before it."""
@@ -321,9 +323,6 @@ class CallQueue:
         finally:
             self.running -= len(attempts)
             self._durations.append(self._loop.time() - began)
-            task = asyncio.current_task()
-            if task is not None:
-                self._running.pop(task, None)
         if not all(attempt.calls.closed for attempt in attempts):  # else it may have been cancelled from here
             self._judge(results)
         for attempt, result in zip(attempts, results, strict=True):
@@ -333,6 +332,9 @@ class CallQueue:
                 answer = None if failure is not None else result
                 attempt.calls.arrive(Outcome(attempt.row_key, answer, failure, attempt.pending.attempts))
             self._begun.discard(place)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
         self._pump()
 
     async def _results(self, attempts: Sequence[Attempt]) -> Sequence[Any]:
