@@ -458,6 +458,21 @@ def test_the_inputs_of_a_partition_wait_while_too_many_calls_are_pending(tester:
     assert len(tester.records(RESULTS)) == 30
 
 
+def test_commands_are_taken_while_the_inputs_of_their_partition_wait(tester: Tester) -> None:
+    call = call_of(pending_max=10)
+    group = group_of(call)
+    tester.run(group, partitions=1)
+    tester.emit_many(ORDERS, [(f"key-{n}", str(n)) for n in range(30)])
+    for _ in range(10):
+        tester.calls(call).fail(RetryAfter(3600))
+    assert tester.calls(call).pending == []
+    send_command(tester, group, CallCommand.RETRY_NOW, b"key-0", 1)
+    assert tester.calls(call).pending == ["0"]
+    for number in (2, 3, 4):
+        send_command(tester, group, CallCommand.DROP, b"key-%d" % (number - 1), number)
+    assert tester.calls(call).pending == ["0", "10", "11", "12"]
+
+
 def test_a_call_that_is_removed_while_it_is_pending_is_refused(tester: Tester) -> None:
     other = Call("other", never_called, request=Json(), response=Json(), then=scored)
     tester.run(group_of())

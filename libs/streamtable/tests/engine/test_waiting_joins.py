@@ -236,7 +236,7 @@ def test_a_partition_that_waits_for_a_join_and_for_timers_is_read_again_when_bot
     joined = SimpleNamespace(
         first_held=lambda *_: 1, joined_until_ms=lambda: -1 if "join" in coming else int(clock.now() * 1000)
     )
-    timers = type("Due", (), {"holds_records": property(lambda _: "timers" in coming)})()
+    timers = type("Due", (), {"holds": lambda *_: "timers" in coming})()
     task: Any = SimpleNamespace(partition=0, join_wait=joined, due=timers)
     holding = Holding(consumer, clock)
     before = holding.hold_back(

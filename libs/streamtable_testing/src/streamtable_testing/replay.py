@@ -138,9 +138,8 @@ class Replay:
                 self._instance.commit()
                 self._drain()
             task = self._task
-            busy = (
-                task is None or task.dirty or (task.due and task.due.holds_records) or not self._feed.read_all
-            )
+            held = task is not None and task.due and task.due.holds(self.group.input_topics[0])
+            busy = task is None or task.dirty or held or not self._feed.read_all
             if busy or before != self._picture():
                 quiet = 0
             elif (quiet := quiet + 1) == _QUIET_TURNS:

@@ -230,7 +230,7 @@ class Task(BaseTask):
         since: float | None = None,  # noqa: ARG002 - used by tasks that wait
     ) -> int:
         """Handle records of one input partition; see `Dispatcher.handle`."""
-        if self.due is not None and not self.due.fire_timers():
+        if self.due is not None and not self.due.fire_timers(records.topic):
             return 0  # due rows come before these records
         with self._tracer.process(self.group.name, [records]) as span:
             taken = self._dispatcher.handle(records)

@@ -29,7 +29,7 @@ class Companion(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether the partition has to take no more records for now."""
+        """Whether the partition has to take no more records for now, but from the retry topic, whose commands may change it."""
 
     def placed(self, row_key: bytes) -> None:
         """Note that a timer was set or cancelled, or that its handler is called. It may still be undone."""

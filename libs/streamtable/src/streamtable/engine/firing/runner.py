@@ -159,6 +159,7 @@ class DueRunner:
         self.behind_ms = 0
         self.wakes_at: float | None = None
         self._group = group.name
+        self._retry = group.retry
         self._stages = group.stages
         self._partition = partition
         self._records = records
@@ -312,20 +313,19 @@ class DueRunner:
         """Whether there are event-time timers, which fire in order between the records as the watermark reaches them."""
         return self._event_timers is not None
 
-    @property
-    def holds_records(self) -> bool:
-        """Whether records have to wait: more of these timers are due than one call handles, or the companion is full."""
-        if self._full:
+    def holds(self, topic: str) -> bool:
+        """Whether records of a topic wait: more of these timers are due than one call handles, or the companion is full."""
+        if self._full_for(topic):
             return True
         return self._event_timers is not None and self._opened and self._event_timers.pending
 
-    @property
-    def _full(self) -> bool:
-        return self._companion is not None and self._companion.full
+    def _full_for(self, topic: str) -> bool:
+        # Commands, which may make it less full, are records of the retry topic.
+        return self._companion is not None and self._companion.full and topic != self._retry
 
-    def fire_timers(self) -> bool:
-        """Fire a slice of the due timers. Returns whether records may follow. Raises like `run`."""
-        if self._full:
+    def fire_timers(self, topic: str) -> bool:
+        """Fire a slice of the due timers. Returns whether records of a topic may follow. Raises like `run`."""
+        if self._full_for(topic):
             return False
         if self._event_timers is None:
             return True

@@ -41,7 +41,7 @@ class Holding:
 
     def hold_back_for_timers(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
         """Hold back records after timers if more timers are due than one call handles. Returns the others."""
-        if not records or task.due is None or not task.due.holds_records:
+        if not records or task.due is None or not task.due.holds(records.topic):
             return records
         self._for_timers.add(records.place)
         self._consumer.pause([records.place])
@@ -53,7 +53,7 @@ class Holding:
         ended: list[TopicPartition] = []
         for place in list(self._for_timers):
             task = tasks.get(place.partition)
-            if task is None or task.due is None or not task.due.holds_records:
+            if task is None or task.due is None or not task.due.holds(place.topic):
                 self._for_timers.discard(place)
                 ended += [] if task is None else [place]
         for place, (until_ms, waited_to) in list(self._held.items()):
