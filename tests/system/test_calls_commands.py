@@ -115,7 +115,8 @@ def test_calls_that_wait_are_listed_and_tried_at_once_beside_a_group_that_runs(
             "a",
             "ConnectionError: the API is down",
         )
-        assert (first["id"], second["error"], second["attempts"]) == (f"{group.name}/0/1", None, 0)
+        assert first["id"].startswith(f"{group.name}/0/")
+        assert (second["error"], second["attempts"]) == (None, 0)
         assert 0 <= third["age_seconds"] < 600
         examined = run("doctor", "--group", group.name, "--over", "0", "--rows", "0", "--json").stdout
         (finding,) = [each for each in json.loads(examined) if each["subject"] == f"call {group.name} ask"]
@@ -124,7 +125,7 @@ def test_calls_that_wait_are_listed_and_tried_at_once_beside_a_group_that_runs(
         assert finding["fact"].endswith("ConnectionError: the API is down")
         table = run("calls", "list", group.name).stdout
         assert "the API is down" in table
-        assert f"{group.name}/0/3" in table
+        assert third["id"] in table
         api.answers.set()
         tried = run("calls", "retry-now", group.name, "ask", "--json")
         assert json.loads(tried.stdout)["calls"] == [first["id"], third["id"]]

@@ -7,7 +7,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from streamtable import Context, Group, Guarantee, Input, Json, OnError, Output, Persist, Stream, String
+from streamtable import (
+    Bytes,
+    Context,
+    Group,
+    Guarantee,
+    Input,
+    Json,
+    OnError,
+    Output,
+    Persist,
+    Stream,
+    String,
+)
 from streamtable.base.clock import SystemClock
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.engine.named.state import KeptState
@@ -121,7 +133,18 @@ def test_a_failed_attempt_is_repeated_with_the_same_id_after_a_pause_that_grows(
     calls.answer(1)
     calls.answer(2)
     assert results(tester) == [("1", 1), ("2", 2)]
-    assert ids == ["scores/0/1"]
+    assert len(ids) == 1
+    assert ids[0].startswith("scores/0/")
+
+
+def test_a_group_whose_tables_were_emptied_gives_no_id_a_second_time() -> None:
+    ids: list[str] = []
+    for now in (1_700_000_000.0, 1_700_000_060.0):  # each Tester begins without a table
+        with Tester(now=now) as tester:
+            tester.run(group_of(), partitions=1)
+            tester.emit_many(ORDERS, [(f"key-{n}", n) for n in range(100)])
+            ids += tester.calls(SCORE).ids
+    assert len(set(ids)) == 200
 
 
 def test_the_other_side_says_when_to_try_again(tester: Tester) -> None:
@@ -485,7 +508,10 @@ def test_a_call_that_is_removed_while_it_is_pending_is_refused(tester: Tester) -
 def send_command(
     tester: Tester, group: Group[str, Any], command: CallCommand, raw_key: bytes, number: int
 ) -> None:
-    row_key = PendingTimer("score", raw_key, f"{number:016x}").encode()
+    """Send a command for a call of partition 0, by its number from 1."""
+    kept = tester.records(Stream("scores-calls", Bytes(), Bytes()))
+    first = min(filter(None, (PendingTimer.decode(record.key or b"").id for record in kept)))
+    row_key = PendingTimer("score", raw_key, f"{int(first, 16) + number - 1:016x}").encode()
     record = command_record(group.name, command, 0, row_key)
     tester.emit_raw(
         record.topic, record.key, record.value, partition=record.partition, headers=record.headers

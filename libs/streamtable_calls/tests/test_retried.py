@@ -116,7 +116,7 @@ def test_a_command_hurries_or_drops_the_first_record_of_a_key_and_those_behind_i
     tester.emit_many(ORDERS, [("a", 1), ("a", 2)])
     bank.down = set()
     pending = [record.key or b"" for record in tester.records(Stream("bank-calls", Bytes(), Bytes()))]
-    (first,) = {key for key in pending if PendingTimer.decode(key).id == f"{1:016x}"}
+    first = min(key for key in pending if PendingTimer.decode(key).name)
     sent = command_record("bank", CallCommand(command), 0, first)
     tester.emit(Stream[bytes, bytes]("bank-retry", Bytes(), Bytes()), first, sent.value, headers=sent.headers)
     tester.advance(1)
@@ -191,7 +191,7 @@ def test_records_that_waited_in_order_are_handled_after_the_order_is_given_up(
 def drop_first_while_stopped(tester: Tester) -> None:
     """Delete the first row of `bank`, and move its position behind that, as `drop_stopped` does."""
     rows = [record.key or b"" for record in tester.records(Stream("bank-calls", Bytes(), Bytes()))]
-    (first,) = {key for key in rows if PendingTimer.decode(key).id == f"{1:016x}"}
+    first = min(key for key in rows if PendingTimer.decode(key).name)
     end = tester.emit_raw("bank-calls", first, None, partition=0).offset + 1
     for place, committed in tester.kafka.committed("bank").items():
         position = TablePosition.decode(committed.metadata)

@@ -106,6 +106,5 @@ def test_an_order_that_failed_twice_is_placed_once(
         until(lambda: bench.read(group.table.name), "the order is placed")
     bench.close()
     (placed,) = httpx.get(f"{supplier}/orders").json()
-    assert placed == {
-        "key": f"{group.name}/0/1", "attempts": 3, "order": "order-1", "of": {"item": "lamp@berlin", "pieces": 10},
-    }  # fmt: skip
+    assert placed.pop("key").startswith(f"{group.name}/0/")
+    assert placed == {"attempts": 3, "order": "order-1", "of": {"item": "lamp@berlin", "pieces": 10}}

@@ -124,7 +124,7 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
     def begin(self, ctx: Context[Any, Any], request: Q) -> None:
         """Make a call, as `Context.call` does."""
         data = self.settings.request.encode(request)
-        number = next_number(ctx.timers.rows(self))
+        number = next_number(ctx.timers.rows(self), ctx.timers.now_ms)
         pending = PendingCall(data, max(ctx.event_time_ms, 0), error=room_for_error(data))
         ctx.timers.at(self, NEVER_MS, pending, f"{number:016x}")
 

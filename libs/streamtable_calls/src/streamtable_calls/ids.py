@@ -11,7 +11,8 @@ _RUNNING: ContextVar[Sequence[str]] = ContextVar("streamtable_calls")
 def call_id() -> str:
     """Return the id of the call that runs, `<group>/<partition>/<number>`: an idempotency key.
 
-    Every attempt of a call has the same id, over restarts and rebalances, and no other call of the group has it.
+    Every attempt of a call has the same id, over restarts and rebalances, and no other call of the group has it, also after a reset
+    that empties its tables.
 
     Raises:
         GraphError: No call is running here, or it is one of a batch: see `call_ids`.

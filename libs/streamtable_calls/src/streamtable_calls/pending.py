@@ -112,9 +112,17 @@ class PendingCallCodec:
         return self._text
 
 
-def next_number(rows: StateRows[bytes]) -> int:
-    """Return a number, from 1, greater than those that were given before among these rows."""
-    number = _TIME.unpack(payload_of(rows.get(NUMBERS) or bytes(2 * _TIME.size)))[0] + 1
+def next_number(rows: StateRows[bytes], now_ms: int) -> int:
+    """Return a number greater than those that were given before among these rows.
+
+    The first one is the time in microseconds: it is greater, too, than those of rows that a reset has emptied.
+
+    Args:
+        rows: The rows of a partition.
+        now_ms: The time, in milliseconds since 1970.
+    """
+    last = rows.get(NUMBERS)
+    number = now_ms * 1000 if last is None else _TIME.unpack(payload_of(last))[0] + 1
     rows.put(NUMBERS, _TIME.pack(NEVER_MS) + _TIME.pack(number))
     return int(number)
 

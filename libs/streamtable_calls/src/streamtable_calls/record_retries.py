@@ -134,7 +134,7 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
             hold(ctx.timers.rows(self), self._place(ctx))
 
     def _held(self, ctx: Context[K, V]) -> tuple[HeldRecord, PendingCall]:
-        number = next_number(ctx.timers.rows(self))
+        number = next_number(ctx.timers.rows(self), ctx.timers.now_ms)
         record = HeldRecord(number, ctx.topic, ctx.offset, ctx.timestamp_ms, ctx.raw_value, ctx.headers)
         data = record.encode()
         return record, PendingCall(data, max(ctx.event_time_ms, 0), error=room_for_error(data))
