@@ -41,7 +41,7 @@ ROWS_MEMBERS_MAX = 8
 LONGER_FUNCTIONS = {
     "streamtable/engine/task.py:__init__": 109,
     "streamtable_cli/capacity.py:capacity": 82,
-    "streamtable_cli/reset.py:reset": 85,
+    "streamtable_cli/reset.py:reset": 82,
     "streamtable_spark/jobs/reconcile.py:reconcile": 78,
 }
 """Functions that are longer still, with their lines. Remove one when it has become shorter; add none."""

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -335,7 +336,18 @@ def grow(ctx: Any, argument: str) -> None:
     ctx.set(ctx.value + int(argument))
 
 
-def test_a_reset_does_not_repeat_loop_events_and_visits(cli: Cli, world: World) -> None:
+RESET = ("group", "reset", "--to", "earliest", "--yes", "--empty-table")
+
+
+def expire(world: World, group: Group[str, int]) -> tuple[str, ...]:
+    """Delete the offsets of a group, as the broker does a week after its last member has left. Return the flags that name its inputs."""
+    with closing(world.kafka.admin()) as admin:
+        _ask(lambda: admin.delete_group(group.name))
+    return "--topic", world.topics.name("in")
+
+
+@pytest.mark.parametrize("committed", ["kept", "expired"])
+def test_a_reset_does_not_repeat_loop_events_and_visits(committed: str, cli: Cli, world: World) -> None:
     """The inputs, read again, emit the loop events again; old visits do not run on the new table."""
     for name in ("in", "g-loop", "g-visits", "g-dead-letters", "g-retry"):
         world.create(name, partitions=2)
@@ -358,7 +370,8 @@ def test_a_reset_does_not_repeat_loop_events_and_visits(cli: Cli, world: World) 
     # No member has processed these.
     world.send(loop.name, (b"k1", NUMBER.encode(5)))
     world.send(group.visits_topic, (b"grow", VisitProgress("old", "7").encode()), partition=0)
-    ran = cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
+    inputs = expire(world, group) if committed == "expired" else ()
+    ran = cli(*RESET, group.name, *inputs).good()
     assert f"Pending records in {loop.name} are dropped" in ran.out
     with world.running(group):
         until(lambda: rows(cli, group.table.name) == both, "all is counted again")
@@ -373,7 +386,8 @@ def test_a_reset_does_not_repeat_loop_events_and_visits(cli: Cli, world: World) 
     assert {offsets(cli, group.name)[loop.name, number] for number in range(2)} == {0}
 
 
-def test_a_reset_does_not_repeat_replayed_dead_letters(cli: Cli, world: World) -> None:
+@pytest.mark.parametrize("committed", ["kept", "expired"])
+def test_a_reset_does_not_repeat_replayed_dead_letters(committed: str, cli: Cli, world: World) -> None:
     """The inputs, read again, hold the records that were replayed."""
     group = world.group(partitions=1)
     once = sums(range(20))
@@ -383,7 +397,7 @@ def test_a_reset_does_not_repeat_replayed_dead_letters(cli: Cli, world: World) -
         cli("dead-letters", "replay", group.name, "--all").good()
         replayed = {**once, "k1": once["k1"] + 1000}
         until(lambda: rows(cli, group.table.name) == replayed, "all is counted")
-    cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
+    cli(*RESET, group.name, *(expire(world, group) if committed == "expired" else ())).good()
     with world.running(group):
         until(lambda: rows(cli, group.table.name) == once, "all is counted again")
         until(lambda: cli("group", "lag", group.name, "--json").json["lag"] == 0, "all is read")

@@ -110,20 +110,19 @@ def reset(
         read = {*committed, *recreated}  # the broker drops the offsets of deleted topics
         tables = _tables(cluster, group, committed)
         named = {*(targets or ()), *(topic or ())}
-        ended = {f"{group}-{name}" for name in _ENDED} & {place.topic for place in read} - named
-        places = [
-            place
-            for place in places_to_reset(cluster, group, read, targets, topic or [])
-            if place.topic not in ended
-        ]
+        known = cluster.admin.topic_partitions()
+        # With expired offsets it has read nothing, as far as is known; its own topics have their records all the same.
+        there = {*known} if empty_table else {place.topic for place in read if not named}
+        ended = {f"{group}-{name}" for name in _ENDED} & there - named
+        pending = {TopicPartition(name, number) for name in ended for number in range(known[name])}
+        places = sorted({*places_to_reset(cluster, group, read, targets, topic or [])} - pending)
         marks = dict(cluster.admin.watermarks(places))
         moves = target_moves(cluster, to, targets, committed, marks)
-        if empty_table or not named:
-            ends = cluster.admin.watermarks(place for place in read if place.topic in ended)
-            moves = sorted(
-                [*moves, *target_moves(cluster, "latest", None, committed, ends)], key=lambda move: move.place
-            )
-            marks |= ends
+        ends = cluster.admin.watermarks(pending)
+        moves = sorted(
+            [*moves, *target_moves(cluster, "latest", None, committed, ends)], key=lambda move: move.place
+        )
+        marks |= ends
         refuse_left_out(group, recreated, (move.place for move in moves))
         if to != "latest" and not accept_purged:
             _refuse_purged(
