@@ -110,6 +110,25 @@ def test_rows_are_scanned_in_order(flags: tuple[str, ...], keys: list[str], cli:
     assert [line["key"]["value"] for line in lines] == keys
 
 
+def test_each_partition_of_a_state_may_have_a_row_of_a_key(cli: Cli, world: World) -> None:
+    """Its rows are in the partitions of the tasks that have written them."""
+    table = world.topics.create("t-state", partitions=2, config={"cleanup.policy": "compact"})
+    for number in range(2):
+        world.send(table, (b"k", Long().encode(number)), partition=number)
+
+    def scanned() -> list[tuple[int, int]]:
+        lines = cli("table", "scan", table, "--json").good().lines
+        return [(line["partition"], line["value"]["value"]) for line in lines]
+
+    assert scanned() == [(0, 0), (1, 1)]
+    world.send(table, (b"k", None), partition=0)
+    assert scanned() == [(1, 1)]
+    for key, code in (("k", partition_for(b"k", 2) == 0), ("none", True)):
+        ran = cli("table", "get", table, key)
+        assert ran.code == code
+        assert "other partitions may have rows of this key" in " ".join(ran.err.split())
+
+
 def test_an_empty_range_is_rejected(cli: Cli, world: World) -> None:
     ran = cli("table", "scan", fill(world, cli), "--from", "b", "--to", "a")
     assert ran.code == 2

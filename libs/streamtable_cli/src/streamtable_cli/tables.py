@@ -36,6 +36,8 @@ Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table's topic: 
 KeyIs = Annotated[KeyType | None, typer.Option("--key-type", help="How keys in arguments are encoded.")]
 Prefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only keys that begin with this.")]
 
+ELSEWHERE = "; other partitions may have rows of this key, if this is the table of a state: see `streamtable table scan`"
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -82,17 +84,19 @@ class Reading:
 
     def rows(
         self, cluster: Cluster, places: list[TopicPartition], selected: Callable[[bytes], bool]
-    ) -> tuple[dict[bytes, TopicRecord], dict[TopicPartition, int]]:
-        """Return the last record of each selected key, including tombstones, and the end offset of each partition."""
+    ) -> tuple[dict[tuple[bytes, int], TopicRecord], dict[TopicPartition, int]]:
+        """Return the last records, including tombstones, by key and partition, and the end offset of each partition.
+
+        The rows of a state are in the partitions of the tasks that have written them: several may have rows of a key.
+        """
         marks = cluster.admin.watermarks(places)
-        ends = {place: mark.high for place, mark in marks.items()}
-        rows: dict[bytes, TopicRecord] = {}
+        starts, ends = ({place: mark[side] for place, mark in marks.items()} for side in (0, 1))
+        rows: dict[tuple[bytes, int], TopicRecord] = {}
         reached: dict[TopicPartition, int] = {}
-        starts = {place: mark.low for place, mark in marks.items()}
         for batch in read_to(cluster, starts, ends, reached=reached):
             for index, key in enumerate(batch.keys):
                 if key is not None and selected(key):
-                    rows[key] = record_at(batch, index)
+                    rows[key, batch.partition] = record_at(batch, index)
         return rows, reached
 
 
@@ -101,6 +105,11 @@ def _reading(
 ) -> Reading:
     decoder = decoder_of(schemas, graph)
     return Reading(session_of(ctx), table, decoder, decoder.keys.get(table), key_type)
+
+
+def _elsewhere(table: str) -> str:
+    """Return where else rows of a key may be: the rows of a group's own table are in the partitions of their keys."""
+    return "" if table.endswith("-table") else ELSEWHERE
 
 
 @app.command("get")
@@ -114,28 +123,31 @@ def get(
     graph: Graph = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one row. Only the key's partition is read. Exit code 1 if the row does not exist or was deleted."""
+    """Show one row. Exit code 1 if the row does not exist or was deleted.
+
+    Only the key's partition is read. The table of a state may have rows of the key in other partitions: `scan` shows all.
+    """
     reading = _reading(ctx, table, schemas, graph, key_type)
     encoded = reading.key(key)
     with reading.session.cluster() as cluster:
-        partitions = len(cluster.partitions(table))
+        place = reading.place(encoded, len(cluster.partitions(table)))
         asked_at = time.monotonic()
-        place = reading.place(encoded, partitions)
         rows, ends = reading.rows(cluster, [place], lambda each: each == encoded)
     age = time.monotonic() - asked_at
-    record = rows.get(encoded)
+    record = rows.get((encoded, place.partition))
+    elsewhere = _elsewhere(table)
     if record is None:
-        doubt = "" if graph else "; keys that are not partitioned by murmur2 are found with --graph"
+        doubt = elsewhere if graph else f"; by another partitioner it is found with --graph{elsewhere}"
         raise NotFound(f"table {table!r} has no row {key!r} in {place}, read up to {ends[place]}{doubt}")
     if record.value is None:
-        raise NotFound(f"the row {key!r} was deleted {at(record.timestamp)} ({place}@{record.offset})")
+        raise NotFound(f"row {key!r} was deleted {at(record.timestamp)} ({place}@{record.offset}){elsewhere}")
     if as_json:
         show_json({**reading.document(record), "position": ends[place], "age_seconds": round(age, 3)})
         return
     print(reading.line(record))
     note(
         f"changed {at(record.timestamp) or 'at an unknown time'} by {place}@{record.offset}; read up to {ends[place]}, "
-        f"the end {duration(age)} ago"
+        f"the end {duration(age)} ago{elsewhere}"
     )
 
 
@@ -155,7 +167,10 @@ def scan(
     graph: Graph = None,
     as_json: AsJsonLines = False,
 ) -> None:
-    """Show rows in the order of their keys' bytes. The whole changelog is read."""
+    """Show rows in the order of their keys' bytes. The whole changelog is read.
+
+    The table of a state may have a row of a key in each partition, as each task keeps its own.
+    """
     reading = _reading(ctx, table, schemas, graph, key_type)
     keys = Keys(
         reading.key(prefix) if prefix else b"",
@@ -169,12 +184,12 @@ def scan(
         asked_at = time.monotonic()
         rows, _ = reading.rows(cluster, places, keys.contains)
     age = time.monotonic() - asked_at
-    live = sorted(key for key, record in rows.items() if record.value is not None)
-    for key in live[:limit]:
+    live = [record for _, record in sorted(rows.items()) if record.value is not None]
+    for record in live[:limit]:
         if as_json:
-            show_json_line(reading.document(rows[key]))
+            show_json_line(reading.document(record))
         else:
-            print(reading.line(rows[key]))
+            print(reading.line(record))
     shown = len(live[:limit])
     more = f" of {len(live)}" if shown < len(live) else ""
     note(
@@ -209,25 +224,20 @@ def watch(
             print(f"{changed} {reading.line(record)}", flush=True)
 
     with reading.session.cluster() as cluster:
-        partitions = len(cluster.partitions(table))
         places = cluster.partitions(table)
-        only = reading.key(key) if key is not None else None
-        keys = Keys(prefix=reading.key(prefix) if prefix else b"")
-
-        def selected(each: bytes) -> bool:
-            return keys.contains(each) if only is None else each == only
-
-        if only is None:
+        if key is None:
+            keys = Keys(reading.key(prefix) if prefix else b"")
             ends = {place: mark.high for place, mark in readable(cluster.admin, places).items()}
         else:
-            place = reading.place(only, partitions)
-            rows, ends = reading.rows(cluster, [place], selected)
-            if only in rows:
-                show(rows[only])
-            else:
-                note(f"there is no row {key!r} yet")
+            only = reading.key(key)
+            keys = Keys(start=only, end=only + b"\0")
+            rows, ends = reading.rows(cluster, [reading.place(only, len(places))], keys.contains)
+            for row in rows.values():
+                show(row)
+            if not rows:
+                note(f"there is no row {key!r} yet{_elsewhere(table)}")
         note("watching; press Ctrl-C to end")
         for batch in follow(cluster, ends):
             for record in records_of(batch) if batch else ():
-                if record.key is not None and selected(record.key):
+                if record.key is not None and keys.contains(record.key):
                     show(record)
