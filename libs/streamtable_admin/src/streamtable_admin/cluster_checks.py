@@ -105,8 +105,7 @@ def dead_letters(cluster: Cluster, group: str, limits: ReadLimits = PATIENT) -> 
         yield warning(subject, f"about {records} records in {topic}", look)
     elif records:
         letters = DeadLetterLog(cluster, group, limits=limits).read()
-        waiting = sum(letter.replayed is None for letter in letters)
-        if waiting:
+        if waiting := sum(letter.replayed is None for letter in letters):
             yield warning(subject, f"{count(waiting, 'dead letter')} never replayed", look)
         else:
             yield ok(subject, f"{count(len(letters), 'dead letter')}, all replayed")
@@ -145,9 +144,9 @@ def settings(cluster: Cluster, brokers: Sequence[BrokerAddress]) -> Iterator[Fin
         yield from _at_least(found, 2, IN_SYNC)
     yield from _at_least(found, 7 * DAY_MINUTES, LONG_ENOUGH)
     yield from _at_least(found, 10_000, TRANSACTIONS)
-    for name, (good, why) in SWITCHES.items():
-        if (value := found.get(name)) not in (None, good):
-            yield warning("brokers", f"{name} is {value}", f"set it to {good}: {why}")
+    for name, why in SWITCHES.items():
+        if (value := found.get(name)) not in (None, "false"):
+            yield warning("brokers", f"{name} is {value}", f"set it to false: {why}")
     yield ok("brokers", f"{len(brokers)}; settings read from broker {brokers[0].number}")
 
 
@@ -163,11 +162,8 @@ IN_SYNC = {
 LONG_ENOUGH = {"offsets.retention.minutes": "a group that pauses for longer loses its offsets, and stops"}
 TRANSACTIONS = {"transaction.max.timeout.ms": "the library's transactions may take 10 s"}
 SWITCHES = {
-    "auto.create.topics.enable": (
-        "false",
-        "a misspelt topic is created, with the wrong number of partitions",
-    ),
-    "unclean.leader.election.enable": ("false", "acknowledged records can be lost"),
+    "auto.create.topics.enable": "a misspelt topic is created, with the wrong number of partitions",
+    "unclean.leader.election.enable": "acknowledged records can be lost",
 }
 
 

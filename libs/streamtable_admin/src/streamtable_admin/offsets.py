@@ -18,7 +18,6 @@ __all__ = [
     "group_offsets",
     "known_lag",
     "partition_ranges",
-    "total_lag",
     "unread",
 ]
 
@@ -79,16 +78,12 @@ def group_offsets(cluster: Cluster, group: GroupDescription) -> list[PartitionOf
     ]
 
 
-def total_lag(offsets: Iterable[PartitionOffsets]) -> int:
-    return sum(each.lag or 0 for each in offsets)
-
-
 def known_lag(offsets: Iterable[PartitionOffsets]) -> int | None:
     """Return the lag of all partitions together; None if one with records has no committed offset."""
     found = list(offsets)
     if any(each.committed is None and each.end for each in found):
         return None
-    return total_lag(found)
+    return sum(each.lag or 0 for each in found)
 
 
 def unread(

@@ -71,14 +71,14 @@ class UserAdmin(KafkaAdmin):
 
     def grant(self, rights: Iterable[Acl]) -> None:
         """Add these ACLs; existing ones stay as they are."""
-        asked = [_binding(each) for each in rights]
+        asked = [AclBinding(*_of(each)) for each in rights]
         if asked:
             for binding, future in self._admin.create_acls(asked, request_timeout=self._timeout).items():
                 self._change(future, f"granting {binding.name!r}", "ALTER")
 
     def revoke(self, rights: Iterable[Acl]) -> None:
         """Remove these ACLs; missing ones are no error."""
-        asked = [_filter(each) for each in rights]
+        asked = [AclBindingFilter(*_of(each)) for each in rights]
         if asked:
             for each, future in self._admin.delete_acls(asked, request_timeout=self._timeout).items():
                 self._change(future, f"revoking {each.name!r}", "ALTER")
@@ -98,14 +98,6 @@ class UserAdmin(KafkaAdmin):
         answers = self._admin.alter_user_scram_credentials(asked, request_timeout=self._timeout)
         for user, future in answers.items():
             self._change(future, f"the password of user {user!r}", "ALTER")
-
-
-def _binding(right: Acl) -> AclBinding:
-    return AclBinding(*_of(right))
-
-
-def _filter(right: Acl) -> AclBindingFilter:
-    return AclBindingFilter(*_of(right))
 
 
 def _of(
