@@ -1,6 +1,8 @@
 """The findings of `doctor` for the statuses that processes report."""
 
+import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +56,37 @@ def test_processes_that_died_or_failed_are_reported_from_the_topic(cli: Cli, wor
     (unread,) = [each for each in blind.json if each["subject"] == "processes" and each["level"] != "ok"]
     assert unread["fact"] == f"3 records of {topic} cannot be decoded"
     assert "--schemas" in unread["advice"]
+
+
+def known_to(schema: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record that its schema has; of the records in its lists too."""
+    found = {}
+    for field in schema["fields"]:
+        inner: Any = field["type"]["items"] if isinstance(field["type"], dict) else None
+        of_records = isinstance(inner, dict)
+        each = value[field["name"]]
+        found[field["name"]] = [known_to(inner, one) for one in each] if of_records else each
+    return found
+
+
+@pytest.mark.parametrize(
+    "file", sorted((SCHEMAS / "history" / "process_status").glob("*.avsc")), ids=lambda file: file.stem
+)
+def test_reports_of_earlier_versions_are_judged_too(file: Path, cli: Cli, world: World) -> None:
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    codec: Avro[Any] = Avro(schema)
+    topic = world.create("status", partitions=1, config={"cleanup.policy": "compact"})
+    now = time.time_ns() // 1_000_000
+    parts = {
+        "due": [{"topic": "count-minutes", "partition": 0}],
+        "calls": [{"call": "ask"}],
+        "copies": [{"table": "users"}],
+    }
+    for name, at, aborts in ((b"well", now - 1_000, 0), (b"well", now, 2), (b"dead", now - 60_000, 0)):
+        report = known_to(schema, status(at=at, aborts=aborts, **parts))
+        world.send(topic, (name, codec.encode(report)))
+    ran = cli("doctor", "--status-topic", topic, "--schemas", str(SCHEMAS), "--over", "0", "--json")
+    found = {each["subject"]: each["fact"] for each in ran.json}
+    assert found["processes"] == "1 reports its status"
+    assert "has not reported" in found["process dead"]
+    assert "aborted 2 commits" in found["process well"]

@@ -19,6 +19,8 @@ CLOCK_SKEW_MS = 2_000
 STALE_S = 60
 """A view applies the changes of a table within a second; a copy that is older does not keep up."""
 RECORD = "streamtable.console.ProcessStatus"
+_ADDED: dict[str, Any] = {"due": (), "calls": (), "abort_reason": ""}
+"""The fields that reports of earlier versions lack: each is decoded by the schema that it was written with."""
 
 FAILED_ADVICE = "see its log and docs/reference/errors.md; restart it when the cause is fixed"
 KILLED_ADVICE = (
@@ -58,23 +60,23 @@ def _statuses(
     cluster: Cluster, topic: str, decoder: Decoder, trends: ProcessTrends
 ) -> tuple[dict[str, Mapping[str, Any]], int]:
     """Return the latest status of each process, and how many cannot be decoded; `trends` gets each report."""
-    found: dict[bytes, Any] = {}
+    found: dict[str, tuple[str, Mapping[str, Any] | None]] = {}
     marks = cluster.admin.watermarks_known(cluster.partitions(topic))
     starts, ends = ({place: mark[side] for place, mark in marks.items()} for side in (0, 1))
     for batch in read_to(cluster, starts, ends):
         for key, value in zip(batch.keys, batch.values, strict=True):
-            found[key or b""] = each = decoder.value(topic, value)
+            name, each = (key or b"").decode(errors="replace"), decoder.value(topic, value)
+            found[name] = each.kind, _ADDED | each.value if each.kind == RECORD else None
             if each.kind in {RECORD, "null"}:
-                trends.add((key or b"").decode(errors="replace"), each.value if each.kind == RECORD else None)
-    present = {key: each for key, each in found.items() if each.kind != "null"}
-    known = {key.decode(errors="replace"): each.value for key, each in present.items() if each.kind == RECORD}
-    return known, len(present) - len(known)
+                trends.add(name, found[name][1])
+    known = {name: status for name, (_, status) in found.items() if status is not None}
+    return known, sum(kind not in {RECORD, "null"} for kind, _ in found.values())
 
 
 def _late(subject: str, due: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield the windows and joins where too many records of a minute were late."""
     for each in due:
-        if each["late_share"] > LATE_SHARE_MAX:
+        if each.get("late_share", 0) > LATE_SHARE_MAX:
             fact = f"{each['late_share']:.0%} of a minute's records were late for {each['topic']}[{each['partition']}]"
             yield warning(subject, fact, advice(each["moved_by"]))
 
