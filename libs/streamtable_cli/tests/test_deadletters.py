@@ -1,16 +1,19 @@
 """`streamtable dead-letters` on letters of a real processor: listed, filtered, and replayed exactly once."""
 
 import signal
+import sys
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from libs.streamtable_cli.tests.bench import Cli, Ran, World, until
 
 from localkafka.waiting import wait_until
-from streamtable import Group, Long
+from streamtable import Avro, Group, Long, Plain
 from streamtable.base.deadletter import (
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
@@ -166,6 +169,27 @@ def test_a_group_without_dead_letters_is_exit_code_1(cli: Cli) -> None:
 
 
 # ---- replay ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_selects_the_letters_that_a_list_with_the_same_graph_shows(
+    cli: Cli, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    made = world.group(partitions=1)
+    for offset, number in enumerate((42, 7)):
+        world.letter(made, b"k", Avro("long", Plain()).encode(number), offset=offset)
+    (tmp_path / "letters_shop.py").write_text(
+        "from streamtable import *\n"
+        f"IN = Stream({made.inputs[0].stream.name!r}, String(), Avro('long', Plain()))\n"
+        f"GROUP = Group({made.name!r}, Input(IN, aggregate=Count()), Persist(Long()))\n"
+    )
+    chosen = ("--grep", "^long 42$", "--graph", "letters_shop:GROUP")
+    listed = [each["letter"] for each in letters(cli, made, *chosen)]
+    assert (
+        cli("dead-letters", "replay", made.name, *chosen, "--json").good().json["sent"] == listed == ["0:0"]
+    )
+    del sys.modules["letters_shop"]
 
 
 def test_a_letter_is_replayed_once_even_if_the_command_is_repeated(group: Group[str, int], cli: Cli) -> None:

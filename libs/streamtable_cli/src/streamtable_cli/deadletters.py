@@ -179,16 +179,19 @@ def replay_command(
     again: Annotated[
         bool, typer.Option("--again", help="Also replay letters that were replayed before.")
     ] = False,
+    schemas: Schemas = None,
+    graph: Graph = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay dead letters: produce them to the group's retry topic.
 
     Each is replayed once, even if this command is killed and repeated: a letter and its marker are one transaction.
-    Choose letters by name, by filters, or with --all.
+    Choose letters by name, by filters, or with --all. --grep selects the letters that `list` shows
+    with the same --grep, --graph and --schemas.
     """
     session = session_of(ctx)
     dead_letter_topic(group)
-    decoder = decoder_of()
+    decoder = decoder_of(schemas, graph)
     filters = (origin_topic, error, since, until, partition, grep)
     ways = [bool(letters), any(each is not None for each in filters), everything]
     if sum(ways) != 1:
