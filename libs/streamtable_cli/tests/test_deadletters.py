@@ -306,9 +306,9 @@ def test_a_record_that_is_not_a_letter_is_listed_and_not_replayed(cli: Cli, worl
     assert not sent(cli, made)
 
 
-def test_a_value_that_was_too_large_for_the_dead_letters_is_fetched_from_its_origin(
-    cli: Cli, world: World
-) -> None:
+@pytest.fixture
+def too_large(cli: Cli, world: World) -> Group[str, int]:
+    """One dead letter, whose value is at its origin only."""
     made = world.group(partitions=1)
     admin = world.kafka.admin()
     admin.alter_topic(made.dead_letters, {"max.message.bytes": "2000"})
@@ -317,22 +317,43 @@ def test_a_value_that_was_too_large_for_the_dead_letters_is_fetched_from_its_ori
         "the setting is there",
     )
     world.send(world.topics.name("in"), (b"k", b"x" * 5_000), headers=[("trace", b"7")])
+    admin.close()
     with world.running(made):
         until(lambda: len(letters(cli, made)) == 1, "a dead letter")
+    return made
+
+
+def test_a_value_that_was_too_large_for_the_dead_letters_is_fetched_from_its_origin(
+    too_large: Group[str, int], cli: Cli
+) -> None:
+    made = too_large
     (letter,) = letters(cli, made)
     assert (letter["value"]["type"], letter["value_omitted_bytes"]) == ("null", "5000")
     cli("dead-letters", "replay", made.name, "--all").good()
     assert sent(cli, made) == {"x" * 5_000: 1}
     (record,) = whole(cli, "topics", "tail", made.retry, "--json").lines
     assert {"name": "trace", "type": "text", "value": "7"} in record["headers"]
-    admin.delete_topic(world.topics.name("in"))
-    world.topics.create("in2")
-    until(lambda: world.topics.name("in") not in admin.topic_partitions(), "the origin is gone")
-    world.topics.create("in", partitions=1)
-    ran = cli("dead-letters", "replay", made.name, "--all", "--again")
+
+
+@pytest.mark.parametrize("origin", ["expired", "deleted", "created again"])
+def test_a_letter_whose_value_is_gone_from_its_origin_is_named_and_not_replayed(
+    origin: str, too_large: Group[str, int], cli: Cli, world: World
+) -> None:
+    topic = world.topics.name("in")
+    with closing(world.kafka.admin()) as admin:
+        if origin == "expired":
+            world.send(topic, (b"k", b"later"))
+            admin.delete_records({TopicPartition(topic, 0): 1})
+        else:
+            admin.delete_topic(topic)
+            until(lambda: topic not in admin.topic_partitions(), "the origin is gone")
+        if origin == "created again":
+            world.topics.create("in", partitions=1)
+    ran = cli("dead-letters", "replay", too_large.name, "--all")
     assert ran.code == 2
-    assert "does not hold it any more" in ran.err
-    admin.close()
+    said = f"dead letter 0:0 has no value, and {topic}[0]@0 does not hold it any more"
+    assert said in in_one_line(ran.err)
+    assert not sent(cli, too_large)
 
 
 def test_a_replayed_letter_has_the_current_time_and_its_original_time_in_a_header(

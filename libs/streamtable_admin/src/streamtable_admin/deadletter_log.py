@@ -348,12 +348,17 @@ class DeadLetterLog:
         headers = list(record.headers)
         if letter.omitted_bytes is not None:
             place = TopicPartition(origin.topic, origin.partition)
-            starts, ends = {place: origin.offset}, {place: origin.offset + 1}
-            read = read_to(self.cluster, starts, ends, limits=self.limits)
+            known = self.cluster.admin.topic_partitions().get(place.topic, 0)
+            marks = self.cluster.admin.watermarks([place] if place.partition < known else [])
+            low, high = marks.get(place, (0, 0))
+            # The client takes a position below the beginning for a loss of records.
+            starts = {place: origin.offset} if low <= origin.offset < high else {}
+            read = read_to(self.cluster, starts, {place: origin.offset + 1}, limits=self.limits)
             found = [each for batch in read for each in records_of(batch)]
             if not found or (origin.timestamp_ms >= 0 and found[0].timestamp != origin.timestamp_ms):
                 raise Refused(
-                    f"dead letter {letter.name} has no value, and {place}@{origin.offset} does not hold it any more"
+                    f"dead letter {letter.name} has no value, and {place}@{origin.offset} does not hold it any more. "
+                    "Send the others, by their names or by filters such as --since"
                 )
             key, value = found[0].key, found[0].value
             # The record's own headers had been dropped with its value.
