@@ -92,14 +92,15 @@ def test_a_group_with_live_members_is_not_dropped(cli: Cli, world: World) -> Non
     assert len(left(world, made.name)[0]) == 3
 
 
-def test_a_group_whose_table_is_declared_as_joined_is_not_dropped(
-    cli: Cli, world: World, group: str, tmp_path: Path
+@pytest.mark.parametrize("edge", ["joins", "lookups"])
+def test_a_group_whose_table_is_declared_as_read_is_not_dropped(
+    cli: Cli, world: World, group: str, tmp_path: Path, edge: str
 ) -> None:
     file = tmp_path / "topics.yaml"
     stream, other = world.topics.name("in"), world.topics.name("other")
     file.write_text(
         f"topics: {{{stream}: }}\n"
-        f"groups: {{{group}: {{inputs: [{stream}]}}, {other}: {{inputs: [{stream}], joins: [{group}-table]}}}}\n"
+        f"groups: {{{group}: {{inputs: [{stream}]}}, {other}: {{inputs: [{stream}], {edge}: [{group}-table]}}}}\n"
     )
     ran = cli("group", "drop", group, "--file", str(file), "--yes")
     assert ran.code == 2

@@ -164,7 +164,7 @@ def _declared(file: Path | None, graphs: Iterable[Group[Any, Any]], found: Remai
     """Return the declared groups that read topics of this one, with the topic of each."""
     reads: dict[str, list[str]] = {}
     if file is not None:
-        reads = {name: group.reads for name, group in load(file).groups.items()}
+        reads = {name: [*group.reads, *group.lookups] for name, group in load(file).groups.items()}
     for group in graphs:
         lookups = [edge.table.name for edge in group.lookups]
         reads[group.name] = [*reads.get(group.name, ()), *group.input_topics, *lookups]
