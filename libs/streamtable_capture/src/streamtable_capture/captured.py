@@ -49,11 +49,16 @@ class Captured(Generic[T]):
         return {name: value for name, value in found.items() if name in written}
 
 
-class CapturedRows(Generic[T]):
-    """The codec of rows with positions, for the group that writes them."""
-
+class _Rows(Generic[T]):
     def __init__(self, rows: RowType[T]) -> None:
         self._rows = rows
+
+    def __repr__(self) -> str:
+        return f"Captured({self._rows})"
+
+
+class CapturedRows(_Rows[T]):
+    """The codec of rows with positions, for the group that writes them."""
 
     def encode(self, value: Captured[T]) -> bytes:
         data = encoded(value.row)
@@ -71,15 +76,9 @@ class CapturedRows(Generic[T]):
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Captured[T]]:
         return decode_each(self.decode, data)
 
-    def __repr__(self) -> str:
-        return f"Captured({self._rows})"
 
-
-class PlainRows(Generic[T]):
+class PlainRows(_Rows[T]):
     """The codec of the same rows without their positions, for all others."""
-
-    def __init__(self, rows: RowType[T]) -> None:
-        self._rows = rows
 
     def encode(self, value: T) -> bytes:
         return encoded(value)
@@ -89,9 +88,6 @@ class PlainRows(Generic[T]):
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
         return decode_each(self.decode, data)
-
-    def __repr__(self) -> str:
-        return f"Captured({self._rows})"
 
 
 def _finite(value: Any) -> bool:

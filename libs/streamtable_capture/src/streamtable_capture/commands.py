@@ -109,8 +109,7 @@ def _declared(partitions: int, config: Mapping[str, Any]) -> str:
 
 def _config(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        config: Mapping[str, Any] = found["config"]
+        config: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path} is not a connector's JSON file ({error!r})") from error
     return config

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
@@ -18,6 +19,7 @@ from streamtable_capture.schemas import Schemas, semantics
 T = TypeVar("T")
 
 PLACEHOLDER = "__debezium_unavailable_value"
+_WITH_SCHEMA = "a message with a schema: declare schemas=True"
 _NO_ENVELOPE = "no envelope, as it has no op: declare flattened=True if the connector flattens its records"
 
 
@@ -157,15 +159,8 @@ class Debezium(Generic[T]):
 
     def keeping(self, *, truncations: bool) -> "Debezium[T]":
         """Return the same codec with `unavailable="keep"`. `truncations`: they are changes like others, instead of errors."""
-        found = Debezium(
-            self.rows.row_class,
-            schemas=self.schemas,
-            flattened=self.flattened,
-            table=self.table,
-            unavailable="keep",
-            placeholder=self.placeholder,
-        )
-        found._truncations = truncations
+        found = copy(self)
+        found.unavailable, found._truncations = "keep", truncations  # noqa: SLF001 - of its own class
         return found
 
     def encode(self, value: DatabaseChange[T]) -> bytes:
@@ -181,10 +176,8 @@ class Debezium(Generic[T]):
 
     def decode(self, data: bytes) -> DatabaseChange[T]:
         try:
-            if self._registered is not None:
-                change = self._of_fields(*self._registered.read(data))
-            else:
-                change = self._of_json(data)
+            records = self._registered
+            change = self._of_json(data) if records is None else self._of_fields(*records.read(data))
         except msgspec.MsgspecError as error:
             raise self.rows.unfit(error) from error
         self._check(change)
@@ -271,13 +264,12 @@ class Debezium(Generic[T]):
         )
         if gone:
             return made
-        columns = columns_of()
-        if columns is None:
+        if (columns := columns_of()) is None:
             made.after = self.rows.row(data, {})
-        else:
-            if self.rows.plain:
-                columns = {name: value for name, value in columns.items() if not name.startswith("__")}
-            self._fill(made, columns, plan)
+            return made
+        if self.rows.plain:
+            columns = {name: value for name, value in columns.items() if not name.startswith("__")}
+        self._fill(made, columns, plan)
         return made
 
     def _fill(self, change: DatabaseChange[T], columns: dict[str, Any], plan: Plan) -> None:
@@ -292,12 +284,8 @@ class Debezium(Generic[T]):
     def _explain(self, data: bytes, error: msgspec.ValidationError) -> NoReturn:
         """Raise what is wrong with the form of a message, or else that its row does not fit."""
         if "required field `op`" in str(error):
-            form = (
-                "a message with a schema: declare schemas=True"
-                if b'"payload"' in data[:20_000]
-                else (_NO_ENVELOPE)
-            )
-            raise DeserializationError(form) from error
+            with_schema = b'"payload"' in data[:20_000]
+            raise DeserializationError(_WITH_SCHEMA if with_schema else _NO_ENVELOPE) from error
         raise self.rows.unfit(error) from error
 
     def _refuse(self, change: DatabaseChange[T]) -> NoReturn:
@@ -310,7 +298,5 @@ class Debezium(Generic[T]):
 
     def __repr__(self) -> str:
         schemas = self.schemas if isinstance(self.schemas, bool) else type(self.schemas).__name__
-        given = "".join(
-            f", {name}={on}" for name, on in (("schemas", schemas), ("flattened", self.flattened)) if on
-        )
-        return f"Debezium({self.rows}{given})"
+        given = f", schemas={schemas}" if schemas else ""
+        return f"Debezium({self.rows}{given}{', flattened=True' if self.flattened else ''})"

@@ -106,8 +106,7 @@ class RegistryRecords:
                 return KnownSchema(message_reader(schema.text, framing.size), self._plan_of({}))
         except (ConfigurationError, ValueError) as error:
             raise DeserializationError(f"schema id {number}: {error}") from error
-        size = framing.size
-        return KnownSchema(lambda data: _json(data[size:]), self._plan_of({}))
+        return KnownSchema(lambda data: _json(data[framing.size :]), self._plan_of({}))
 
     def _avro(self, schema: RegisteredSchema) -> KnownSchema:
         if schema.references:
@@ -156,12 +155,8 @@ def _name(node: Any, namespace: str, named: dict[str, Any]) -> None:
             namespace = name.rpartition(".")[0] or node.get("namespace", namespace)
             named[name if "." in name or not namespace else f"{namespace}.{name}"] = node
             named.setdefault(name, node)
-        for each in (
-            *(field["type"] for field in node.get("fields", ())),
-            node.get("items"),
-            node.get("values"),
-            node.get("type"),
-        ):
+        fields = [field["type"] for field in node.get("fields", ())]
+        for each in (*fields, node.get("items"), node.get("values"), node.get("type")):
             _name(each, namespace, named)
 
 

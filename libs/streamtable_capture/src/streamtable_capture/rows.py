@@ -61,11 +61,6 @@ class RowType(Generic[T]):
         self.own_plan: Plan = self.plan({})
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(row)
 
-    @property
-    def name(self) -> str:
-        """The name of the class."""
-        return getattr(self.row_class, "__qualname__", repr(self.row_class))
-
     def plan(self, schema: Mapping[str, Semantic]) -> Plan:
         """Return how the columns of a topic are converted.
 
@@ -110,7 +105,7 @@ class RowType(Generic[T]):
                 found[name] = function(value)
             except (ValueError, TypeError, LookupError, OverflowError, ArithmeticError) as error:
                 raise DeserializationError(
-                    f"column {name!r} cannot be converted for {self.name}: {value!r:.100}: {error}"
+                    f"column {name!r} cannot be converted for {self}: {value!r:.100}: {error}"
                 ) from error
         return found
 
@@ -131,10 +126,10 @@ class RowType(Generic[T]):
         hint = ""
         if "got `int`" in str(error) and any(name in str(error) for name in ("date", "time", "duration")):
             hint = "; annotate the field with what the number counts, as Annotated[datetime, MICRO_TIMESTAMP]"
-        return DeserializationError(f"{self.name}: {error}{hint}")
+        return DeserializationError(f"{self}: {error}{hint}")
 
     def __repr__(self) -> str:
-        return self.name
+        return getattr(self.row_class, "__qualname__", repr(self.row_class))
 
 
 def _field(described: inspect.Type) -> tuple[Semantic | None, frozenset[type]]:
@@ -146,11 +141,6 @@ def _field(described: inspect.Type) -> tuple[Semantic | None, frozenset[type]]:
         parts = [_field(each) for each in described.types if not isinstance(each, inspect.NoneType)]
         semantics = [semantic for semantic, _ in parts if semantic is not None]
         return semantics[0] if semantics else None, frozenset().union(*(wanted for _, wanted in parts))
-    return None, frozenset({_class_of(described)}) if not isinstance(
-        described, inspect.AnyType
-    ) else frozenset()
-
-
-def _class_of(described: inspect.Type) -> type:
-    """Return the class of values; `object` for those that no column is converted to."""
-    return _CLASSES.get(type(described), object)
+    if isinstance(described, inspect.AnyType):
+        return None, frozenset()
+    return None, frozenset({_CLASSES.get(type(described), object)})  # `object`: no column is converted to it
