@@ -3,9 +3,9 @@
 import multiprocessing as mp
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -14,13 +14,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libs.streamtable_capture.tests.shop_rows import Customer
+from libs.streamtable_codecs.tests.stand_in import StandIn
 from msgspec import Struct
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.topics import create_topics
-from streamtable import App, Stream
-from streamtable.errors import ConfigurationError, StreamtableError
+from localkafka.waiting import wait_until
+from streamtable import App, Json, Stream
+from streamtable.errors import ConfigurationError, RetryLater, StreamtableError
 from streamtable_capture import (
     Capture,
     ConnectKey,
@@ -40,6 +42,7 @@ from streamtable_capture.transactions import (
     ValueMissing,
     name_of,
 )
+from streamtable_codecs import Confluent
 
 
 class Account(Struct):
@@ -48,6 +51,7 @@ class Account(Struct):
 
 
 Event = tuple[str, Any]
+Logged = list[MutableMapping[str, Any]]
 
 
 def changed(table: str, number: int, order: int, key: int, amount: int, lsn: int) -> Event:
@@ -184,8 +188,15 @@ def test_transactions_of_postgresql_are_named_by_their_number_and_others_by_thei
     assert name_of(written) == name
 
 
+def ended(number: int, lsn: int, *tables: str) -> TransactionMark:
+    """Return the end of a transaction with a change of each table."""
+    counts = [TableCount(table, 1) for table in tables]
+    return TransactionMark("END", f"{number}:{lsn}", data_collections=counts)
+
+
 # ---- over topics ---------------------------------------------------------------------------------------------------------
 
+KEY = ConnectKey(id=int)
 PAGE = (Path(__file__).parents[3] / "docs/reference/capture.md").read_text(encoding="utf-8")
 
 
@@ -238,6 +249,99 @@ def test_a_topic_of_transactions_with_several_partitions_is_refused_as_they_have
         pytest.raises(ConfigurationError, match="has 3 partitions"),
     ):
         views.wait_ready()
+
+
+class Bank:
+    """The topics of a table and of transactions, which a connector would write.
+
+    Args:
+        key: The codec of the keys.
+        value: The codec that the program declares.
+    """
+
+    def __init__(self, broker: Broker, prefix: str, *, key: Any = KEY, value: Any = None) -> None:
+        self.marks, self.topic, self._key = f"{prefix}.transaction", f"{prefix}.public.a", key
+        self.group = Capture("a", Stream(self.topic, key, value or Debezium(Account)))
+        self._prefix = b"" if value is None else b"\0\0\0\0\1"  # the id of a schema
+        create(broker, [NewTopic(self.topic, 1), NewTopic(self.marks, 1)])
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    def change(self, number: int, lsn: int, amount: int, key: Any = 1) -> None:
+        change = changed("public.a", number, 1, 1, amount, lsn)[1].change
+        data = self._prefix + Debezium(Account).encode(change)
+        self._producer.produce(self.topic, data, self._key.encode(key))
+        self._producer.flush()
+
+    def end(self, number: int, lsn: int) -> None:
+        mark = msgspec.json.encode(ended(number, lsn, "public.a"))
+        self._producer.produce(self.marks, self._prefix + mark, b"{}")
+        self._producer.flush()
+
+    def views(self, app: App, **given: Any) -> TransactionViews:
+        return TransactionViews(app, [self.group], transactions=self.marks, **given)
+
+
+def test_the_views_wait_for_a_registry_that_does_not_answer(
+    broker: Broker, topics: Topics, registry: StandIn, framing: Confluent, logged: Logged
+) -> None:
+    registry.schemas.append({"schemaType": "JSON", "schema": "{}"})
+    registry.away = True
+    bank = Bank(broker, topics.prefix, value=Debezium(Account, schemas=framing))
+    bank.change(1, 10, 5)
+    bank.end(1, 20)
+    with App(broker.bootstrap_servers, state_dir="unused") as app, bank.views(app) as views:
+        wait_until(lambda: any(each["event"] == "transaction views wait" for each in logged), 30, "a request")
+        registry.away = False
+        views.wait_ready()
+        with views.at_once() as tables:
+            assert tables[bank.group] == {1: Account(1, 5)}
+
+
+def test_views_that_wait_for_a_registry_can_be_closed(
+    broker: Broker, topics: Topics, registry: StandIn, framing: Confluent, logged: Logged
+) -> None:
+    registry.away = True
+    bank = Bank(broker, topics.prefix, value=Debezium(Account, schemas=framing))
+    bank.change(1, 10, 5)
+    with App(broker.bootstrap_servers, state_dir="unused") as app:
+        with bank.views(app) as views:
+            wait_until(lambda: any(each["event"] == "transaction views wait" for each in logged), 30, "it")
+        with pytest.raises(RetryLater):
+            views.wait_ready()
+
+
+def test_after_an_error_of_any_kind_the_views_raise_instead_of_showing_old_rows(
+    broker: Broker, topics: Topics
+) -> None:
+    bank = Bank(broker, topics.prefix, key=Json())
+    with App(broker.bootstrap_servers, state_dir="unused") as app, bank.views(app) as views:
+        views.wait_ready()
+        bank.change(1, 10, 5, key={"id": 1})  # rows are found by their keys, and a dict is none
+        with pytest.raises(StreamtableError, match="unhashable type"):
+            views.wait_steps(1)
+        assert not views.ready
+        with pytest.raises(StreamtableError, match="unhashable type"):
+            views.at_once().__enter__()
+
+
+def test_an_error_at_the_start_reaches_who_waits_for_the_views() -> None:
+    group = Capture("a", Stream("bank.public.a", KEY, Debezium(Account)))
+    with (
+        TransactionViews(NoKafka(), [group], transactions="bank.transaction") as views,
+        pytest.raises(StreamtableError, match="no memory"),
+    ):
+        views.wait_ready()
+
+
+class NoKafka:
+    """An App whose Kafka gives no reader."""
+
+    @property
+    def kafka(self) -> Any:
+        return self
+
+    def table_reader(self, name: str) -> NoReturn:
+        raise ValueError("no memory")
 
 
 def in_a_fork(ask: Callable[[], object]) -> str:

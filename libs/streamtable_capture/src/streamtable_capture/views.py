@@ -3,10 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 import structlog
@@ -29,6 +29,7 @@ from streamtable_capture.schemas import Schemas
 from streamtable_capture.transactions import ReadChange, TableAtOnce, TransactionMark, TransactionOrder
 
 log = structlog.get_logger()
+R = TypeVar("R")
 
 _POLL_RECORDS, _POLL_SECONDS, _RETRY_SECONDS = 5_000, 0.1, 0.5
 _NEW_KEY = "__debezium.newkey"
@@ -91,20 +92,22 @@ class TransactionViews(Closing):
     ) -> None:
         self._here = OwnProcess(f"the views of {transactions!r}")
         self._sources = {each.source.name: each for each in captures}
-        if not captures or len(self._sources) < len(captures):
-            raise ConfigurationError("TransactionViews: give captured tables, each of another topic")
         self._codecs = {name: each.changes_codec() for name, each in self._sources.items()}
-        self._decode_mark = _mark_decoder(next(iter(self._codecs.values())).schemas)
         self._kafka, self._marks = app.kafka, transactions
         prefix = transactions.rpartition(".")[0]
         # Topics are named <prefix>.<schema>.<table>, or as a transformation says: then the source names the table.
         self._names = {name: name.removeprefix(f"{prefix}.") for name in self._sources}
-        self._tables = {self._names[name]: TableAtOnce(each.rows) for name, each in self._sources.items()}
-        self._order = TransactionOrder(self._tables)
+        tables = {self._names[name]: TableAtOnce(each.rows) for name, each in self._sources.items()}
+        if not captures or len(tables) < len(captures):
+            raise ConfigurationError("TransactionViews: give captured tables, each of another topic")
+        rows = {each.name: table.rows for each, table in zip(captures, tables.values(), strict=True)}
+        self._shown = MappingProxyType({name: MappingProxyType(each) for name, each in rows.items()})
+        self._decode_mark = _mark_decoder(next(iter(self._codecs.values())).schemas)
+        self._order = TransactionOrder(tables)
         self._incomplete_after, self._clock = incomplete_after, clock
         self._waits_since: tuple[str, float] | None = None
         self._lock = threading.Condition()
-        self._failure: StreamtableError | None = None
+        self._failure: Exception | None = None
         self._stopping = threading.Event()
         self._whole_at = clock()
         self._thread = threading.Thread(target=self._run, name="transaction-views", daemon=True)
@@ -118,16 +121,12 @@ class TransactionViews(Closing):
         Raises:
             NotReady: The topics are not read to the end that they had at the start.
             UsedAfterFork: The process was forked after the views were made.
-            StreamtableError: A record cannot be read, or a change lacks values; the views stay where they were.
+            StreamtableError: The views have stopped: a record cannot be read, or a change lacks values.
         """
         self._here.check()
         with self._lock:
             self._check()
-            by_group = {
-                each.name: self._tables[self._names[topic]].rows for topic, each in self._sources.items()
-            }
-            shown = {name: MappingProxyType(rows) for name, rows in by_group.items()}
-            yield WholeTables(self._order.applied, MappingProxyType(shown))
+            yield WholeTables(self._order.applied, self._shown)
 
     @property
     def ready(self) -> bool:
@@ -137,18 +136,12 @@ class TransactionViews(Closing):
 
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Wait until the tables can be read. Raises as `at_once`."""
-        self._here.check()
-        with self._lock:
-            self._lock.wait_for(lambda: self._order.caught_up or self._failure is not None, timeout)
-            self._check()
+        self._wait(lambda: self._order.caught_up, timeout)
 
     def wait_steps(self, steps: int, timeout: float = 60.0) -> int:
         """Wait until so many transactions have been applied. Returns how many have been. Raises as `at_once`."""
-        self._here.check()
-        with self._lock:
-            self._lock.wait_for(lambda: self._order.steps >= steps or self._failure is not None, timeout)
-            self._check()
-            return self._order.steps
+        self._wait(lambda: self._order.steps >= steps, timeout)
+        return self._order.steps
 
     @property
     def incomplete(self) -> Mapping[str, int]:
@@ -176,78 +169,77 @@ class TransactionViews(Closing):
         self.start()
         return self
 
+    def _wait(self, reached: Callable[[], bool], timeout: float) -> None:
+        self._here.check()
+        with self._lock:
+            self._lock.wait_for(lambda: reached() or self._failure is not None, timeout)
+            self._check()
+
     def _check(self) -> None:
-        if self._failure is not None:
+        if isinstance(self._failure, StreamtableError):
             raise self._failure
+        if self._failure is not None:
+            raise StreamtableError(f"the views have stopped: {self._failure!r}") from self._failure
         if not self._order.caught_up:
             raise NotReady("the views are being loaded: wait_ready() waits until they are")
 
     # ---- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        reader = self._kafka.table_reader("transaction-views")
         try:
-            ends = self._assigned(reader)
-            while not self._stopping.is_set():
-                for batch in self._polled(reader):
-                    self._take(batch)
-                if not self._order.caught_up and all(
-                    reader.position(place) >= end for place, end in ends.items()
-                ):
-                    self._caught_up()
-                self._step()
-        except StreamtableError as error:
+            with closing(self._kafka.table_reader("transaction-views")) as reader:
+                self._follow(reader)
+        except Exception as error:  # noqa: BLE001 - whatever ends the thread, nobody is to take these rows for present ones
             with self._lock:
                 self._failure = error
                 self._lock.notify_all()
-            log.warning("transaction views stopped", error=str(error))
-        finally:
-            reader.close()
+            log.warning("transaction views stopped", error=str(error), kind=type(error).__name__)
+
+    def _follow(self, reader: TableReader) -> None:
+        ends = self._again(self._assigned, reader)
+        while not self._stopping.is_set():
+            for batch in self._again(reader.poll, _POLL_RECORDS, _POLL_SECONDS):
+                self._take(batch)
+            if self._order.caught_up:
+                self._step()
+            elif all(reader.position(place) >= end for place, end in ends.items()):
+                with self._lock:
+                    self._order.catch_up()
+                    self._whole_at = self._clock()
+                    self._step()  # all of them, before the first reader
+                    self._lock.notify_all()
+
+    def _again(self, ask: Callable[..., R], *given: Any) -> R:
+        """Return what a call returns, once Kafka or the registry answers. Raises `RetryLater` if it is closed before."""
+        waits = False
+        while True:
+            try:
+                return ask(*given)
+            except RetryLater as error:
+                if not waits:
+                    log.warning("transaction views wait", error=str(error))
+                waits = True
+                if self._stopping.wait(_RETRY_SECONDS):
+                    raise
 
     def _assigned(self, reader: TableReader) -> Mapping[TopicPartition, int]:
-        """Begin to read all topics. Returns their ends. Raises `ConfigurationError`."""
+        """Begin to read all topics. Returns their ends. Raises `ConfigurationError`, `RetryLater`."""
         names = [*self._sources, self._marks]
-        cluster = self._kafka.cluster()
-        try:
-            while not self._stopping.is_set():
-                with suppress(RetryLater):
-                    found = cluster.topics(names)
-                    if missing := sorted(set(names) - found.keys()):
-                        raise ConfigurationError(
-                            f"there is no topic {', '.join(missing)}: start the connector first"
-                        )
-                    if found[self._marks].partitions > 1:
-                        raise ConfigurationError(
-                            f"{self._marks!r} has {found[self._marks].partitions} partitions: transactions have an order in one only. "
-                            "Create it with one partition before the connector starts"
-                        )
-                    places = [
-                        TopicPartition(name, each)
-                        for name, topic in found.items()
-                        for each in range(topic.partitions)
-                    ]
-                    ends, marks = cluster.stable_ends(places), cluster.watermarks(places)
-                    reader.assign({place: marks[place].low for place in places})
-                    return ends
-                self._stopping.wait(_RETRY_SECONDS)
-        finally:
-            cluster.close()
-        return {}
-
-    def _polled(self, reader: TableReader) -> Sequence[RecordBatch]:
-        try:
-            return reader.poll(_POLL_RECORDS, _POLL_SECONDS)
-        except RetryLater:
-            self._stopping.wait(_RETRY_SECONDS)
-            return ()
-
-    def _caught_up(self) -> None:
-        with self._lock:
-            self._order.catch_up()
-            while self._order.step():
-                pass
-            self._whole_at = self._clock()
-            self._lock.notify_all()
+        with closing(self._kafka.cluster()) as cluster:
+            found = cluster.topics(names)
+            if missing := sorted(set(names) - found.keys()):
+                raise ConfigurationError(f"there is no topic {', '.join(missing)}: start the connector first")
+            if found[self._marks].partitions > 1:
+                raise ConfigurationError(
+                    f"{self._marks!r} has {found[self._marks].partitions} partitions: transactions have an order in one only. "
+                    "Create it with one partition before the connector starts"
+                )
+            places = [
+                TopicPartition(name, n) for name, topic in found.items() for n in range(topic.partitions)
+            ]
+            ends, marks = cluster.stable_ends(places), cluster.watermarks(places)
+        reader.assign({place: marks[place].low for place in places})
+        return ends
 
     def _step(self) -> None:
         """Apply the transactions that have come, each in a step of its own; say which one does not come."""
@@ -258,7 +250,7 @@ class TransactionViews(Closing):
                 self._whole_at = self._clock()
                 self._lock.notify_all()
         waited_for = self._order.next_ended
-        if waited_for is None or not self._order.caught_up:
+        if waited_for is None:
             self._waits_since = None
         elif self._waits_since is None or self._waits_since[0] != waited_for.id:
             self._waits_since = waited_for.id, self._clock()
@@ -270,28 +262,31 @@ class TransactionViews(Closing):
 
     def _take(self, batch: RecordBatch) -> None:
         """Take records. Raises `DeserializationError` with their place."""
-        for index, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
+        for index, value in enumerate(batch.values):
             if value is None:
                 continue  # the tombstone behind a deletion
             try:
                 if batch.topic == self._marks:
-                    self._order.ended(self._decode_mark(value))
+                    mark = self._again(self._decode_mark, value)
+                    with self._lock:
+                        self._order.ended(mark)
                 else:
-                    read = self._read(batch.topic, key, value, dict(batch.headers(index)))
+                    read = self._again(self._read, batch, index, value)
                     with self._lock:
                         self._order.read(self._names[batch.topic], read)
             except StreamtableError as error:
                 error.at(batch.topic, batch.partition, batch.offsets[index])
                 raise
 
-    def _read(self, topic: str, key: bytes | None, value: bytes, headers: Mapping[str, Any]) -> ReadChange:
-        change, keys = self._codecs[topic].decode(value), self._sources[topic].source.key
+    def _read(self, batch: RecordBatch, index: int, value: bytes) -> ReadChange:
+        change, key = self._codecs[batch.topic].decode(value), batch.keys[index]
+        codec = self._sources[batch.topic].source.key
         if key is None and change.op != "t":
             raise DeserializationError("the record has no key: the table has no primary key")
-        new = headers.get(_NEW_KEY)
-        decode = keys.decode_header if isinstance(keys, ConnectKey) else keys.decode
+        new = dict(batch.headers(index)).get(_NEW_KEY)
+        decode = codec.decode_header if isinstance(codec, ConnectKey) else codec.decode
         return ReadChange(
-            None if key is None else keys.decode(key), change, None if new is None else decode(new)
+            None if key is None else codec.decode(key), change, None if new is None else decode(new)
         )
 
 
