@@ -3,6 +3,7 @@
 import multiprocessing as mp
 import random
 import re
+import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -186,6 +187,14 @@ def test_transactions_of_postgresql_are_named_by_their_number_and_others_by_thei
     written: str, name: str
 ) -> None:
     assert name_of(written) == name
+
+
+def test_ten_thousand_ends_of_transactions_are_read_within_a_second() -> None:
+    order, _ = empty()
+    began = time.process_time()
+    for number in range(10_000):
+        order.ended(TransactionMark("END", f"{number}:{number}"))
+    assert time.process_time() - began < 1
 
 
 def ended(number: int, lsn: int, *tables: str) -> TransactionMark:

@@ -6,7 +6,7 @@ and all transactions before it count.
 """
 
 import re
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,11 +38,6 @@ class TransactionMark(Struct, frozen=True):
     data_collections: list[TableCount] | None = None
 
     @property
-    def name(self) -> str:
-        """The id without the position behind it, which PostgreSQL's connector changes between the begin and the end."""
-        return name_of(self.id)
-
-    @property
     def position(self) -> int | None:
         """The position of its end in PostgreSQL's log; None elsewhere."""
         found = _POSTGRES_ID.match(self.id)
@@ -50,7 +45,7 @@ class TransactionMark(Struct, frozen=True):
 
 
 def name_of(transaction_id: str) -> str:
-    """Return what the records of one transaction have in common."""
+    """Return what the records of one transaction have in common: PostgreSQL's connector changes the position behind it."""
     found = _POSTGRES_ID.match(transaction_id)
     return found[1] if found else transaction_id
 
@@ -160,7 +155,7 @@ class TransactionOrder:
     def __init__(self, tables: Mapping[str, TableAtOnce]) -> None:
         self._tables = tables
         self._pending: dict[str, _Pending] = {}
-        self._ended: deque[TransactionMark] = deque()
+        self._ended = OrderedDict[str, TransactionMark]()
         self._known = OrderedDict[str, None]()
         self._outside: list[tuple[str, ReadChange]] = []  # of snapshots: they belong to no transaction
         self.applied: str | None = None
@@ -187,12 +182,9 @@ class TransactionOrder:
 
     def ended(self, mark: TransactionMark) -> None:
         """Take the end of a transaction; ends come in the order of the transactions."""
-        if (
-            mark.status == "END"
-            and mark.name not in self._known
-            and all(mark.name != each.name for each in self._ended)
-        ):
-            self._ended.append(mark)
+        name = name_of(mark.id)
+        if mark.status == "END" and name not in self._known:
+            self._ended.setdefault(name, mark)
 
     def catch_up(self) -> None:
         """Begin to apply: all that the topics have had at the start was read."""
@@ -203,14 +195,14 @@ class TransactionOrder:
         """Apply the next transaction, if all of it has come. Raises `ValueMissing`."""
         if not self.caught_up or not self._ended or self.missing():
             return False
-        mark = self._ended.popleft()
-        pending = self._pending.pop(mark.name, _Pending())
+        name, mark = self._ended.popitem(last=False)
+        pending = self._pending.pop(name, _Pending())
         for table, read in sorted(pending.changes, key=_place):
             self._tables[table].apply(read)
         for each in self._tables.values():
             each.end_transaction()
         self._apply_outside(mark.position)
-        self._known[mark.name] = None
+        self._known[name] = None
         if len(self._known) > _APPLIED_KEPT:
             self._known.popitem(last=False)
         self.applied, self.steps = mark.id, self.steps + 1
@@ -218,17 +210,18 @@ class TransactionOrder:
 
     def missing(self) -> Mapping[str, int]:
         """Return how many changes of the next transaction have not come, by table; empty if none is waited for."""
-        if not self._ended:
+        mark = self.next_ended
+        if mark is None:
             return {}
-        pending = self._pending.get(self._ended[0].name, _Pending())
-        expected = {each.data_collection: each.event_count for each in self._ended[0].data_collections or ()}
-        left = {name: expected.get(name, 0) - len(pending.seen.get(name, ())) for name in self._tables}
+        seen = self._pending.get(name_of(mark.id), _Pending()).seen
+        expected = {each.data_collection: each.event_count for each in mark.data_collections or ()}
+        left = {name: expected.get(name, 0) - len(seen.get(name, ())) for name in self._tables}
         return {name: count for name, count in left.items() if count > 0}
 
     @property
     def next_ended(self) -> TransactionMark | None:
         """The next transaction, which has ended and does not count yet."""
-        return self._ended[0] if self._ended else None
+        return next(iter(self._ended.values()), None)
 
     def _apply_outside(self, until: int | None) -> None:
         """Apply rows of snapshots: after the start only up to the end of a transaction, as they may be ahead of it."""
