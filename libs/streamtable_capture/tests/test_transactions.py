@@ -1,5 +1,6 @@
 """Views move from one source transaction to the next, whatever order the topics are read in."""
 
+import json
 import multiprocessing as mp
 import random
 import re
@@ -56,7 +57,7 @@ Logged = list[MutableMapping[str, Any]]
 
 
 def changed(table: str, number: int, order: int, key: int, amount: int, lsn: int) -> Event:
-    source = DatabaseSource(lsn=lsn, schema="public", table=table)
+    source = DatabaseSource(lsn=lsn, schema="public", table=table.removeprefix("public."))
     place = SourceTransaction(f"{number}:{lsn}", order, 1)
     return table, ReadChange(
         key, DatabaseChange(op="u", after=Account(key, amount), source=source, transaction=place)
@@ -197,10 +198,100 @@ def test_ten_thousand_ends_of_transactions_are_read_within_a_second() -> None:
     assert time.process_time() - began < 1
 
 
+# ---- names of tables -----------------------------------------------------------------------------------------------------
+
+
+def routed() -> TransactionOrder:
+    """Return the order of tables whose topics are called otherwise, at the start."""
+    order = TransactionOrder({name: TableAtOnce(RowType(Account)) for name in ("a", "b")})
+    order.catch_up()
+    return order
+
+
 def ended(number: int, lsn: int, *tables: str) -> TransactionMark:
     """Return the end of a transaction with a change of each table."""
     counts = [TableCount(table, 1) for table in tables]
     return TransactionMark("END", f"{number}:{lsn}", data_collections=counts)
+
+
+def read_of(table: str, op: str, lsn: int, *, snapshot: str = "false", number: int = 0, **row: Any) -> Event:
+    """Return a change of the row with key 1, in a transaction with this number; 0: in none."""
+    source = DatabaseSource(lsn=lsn, schema="public", table=table.removeprefix("public."), snapshot=snapshot)
+    place = SourceTransaction(f"{number}:{lsn}", 1, 1) if number else None
+    change: Any = DatabaseChange(op=op, source=source, transaction=place, **row)
+    return table, ReadChange(None if op == "t" else 1, change)
+
+
+@pytest.mark.parametrize("end", ["public.{}", "bank.public.{}"])
+def test_a_transaction_waits_for_tables_whose_topics_have_other_names(end: str) -> None:
+    order = routed()
+    for number, lsn in ((1, 10), (2, 30)):
+        reads = [changed(f"public.{table}", number, 1, 1, lsn, lsn)[1] for table in ("a", "b")]
+        for read in reads:
+            read.change.source = DatabaseSource(
+                db="bank", schema="public", table=read.change.source.table, lsn=lsn
+            )
+        order.read("a", reads[0])
+        if number == 1:
+            order.read("b", reads[1])
+        order.ended(ended(number, lsn + 10, end.format("a"), end.format("b")))
+        assert order.step() == (number == 1)
+    assert order.missing() == {"b": 1}
+    order.read("b", reads[1])
+    assert order.step()
+
+
+def test_a_first_change_that_its_transaction_has_not_waited_for_is_an_error_that_says_what_to_declare() -> (
+    None
+):
+    order = routed()
+    order.read("a", changed("public.a", 1, 1, 1, 5, 10)[1])
+    order.ended(ended(1, 30, "public.a", "public.b"))
+    assert order.step()  # nothing has said yet that the topic `b` is of the table `public.b`
+    with pytest.raises(ConfigurationError, match=r"changes of 'public\.b' for 'b'.*table="):
+        order.read("b", changed("public.b", 1, 2, 1, -5, 20)[1])
+
+
+def test_a_change_whose_table_is_counted_under_no_name_of_it_is_an_error() -> None:
+    order = routed()
+    order.read("a", changed("public.a", 1, 1, 1, 5, 10)[1])
+    order.ended(ended(1, 30, "elsewhere.a"))
+    with pytest.raises(ConfigurationError, match=r"changes of 'public\.a' for 'a'"):
+        order.step()
+
+
+@pytest.mark.parametrize(("form", "table"), [("mariadb", "shop.customers")])
+def test_real_connectors_count_a_table_by_the_name_that_its_changes_have(form: str, table: str) -> None:
+    lines = (Path(__file__).with_name("recorded") / f"{form}.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    codec: Debezium[Any] = Debezium(dict).keeping(truncations=True)
+    rows = TableAtOnce(RowType(dict))
+    order = TransactionOrder({"topic": rows})
+    order.catch_up()
+    *reads, last = [
+        ReadChange(
+            KEY.decode(written.encode()),
+            codec.decode(value.encode()),
+            KEY.decode(moved.encode()) if (moved := headers.get("__debezium.newkey")) else None,
+        )
+        for topic, _, written, value, _, headers in records
+        if topic == table and value is not None
+    ]
+    marks = [
+        msgspec.json.decode(each[3], type=TransactionMark) for each in records if each[0] == "transaction"
+    ]
+    for read in reads:
+        order.read("topic", read)
+    for mark in marks:
+        order.ended(mark)
+    while order.step():
+        pass
+    assert order.missing() == {"topic": 1}
+    order.read("topic", last)
+    while order.step():
+        pass
+    assert order.steps == sum(mark.status == "END" for mark in marks)
+    assert rows.rows.keys() == {7}
 
 
 # ---- over topics ---------------------------------------------------------------------------------------------------------
@@ -351,6 +442,15 @@ class NoKafka:
 
     def table_reader(self, name: str) -> NoReturn:
         raise ValueError("no memory")
+
+
+def test_two_topics_of_one_table_are_refused() -> None:
+    streams = [
+        Stream(name, KEY, Debezium(Account, table="public.a")) for name in ("bank.public.a", "bank.public.b")
+    ]
+    groups = [Capture(f"group-{number}", stream) for number, stream in enumerate(streams)]
+    with pytest.raises(ConfigurationError, match="each of another table"):
+        TransactionViews(NoKafka(), groups, transactions="bank.transaction")
 
 
 def in_a_fork(ask: Callable[[], object]) -> str:

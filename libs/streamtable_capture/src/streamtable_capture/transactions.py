@@ -6,14 +6,14 @@ and all transactions before it count.
 """
 
 import re
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from streamtable.errors import StreamtableError
+from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable_capture.change import DatabaseChange
 from streamtable_capture.positions import Position, beyond, position_of
 from streamtable_capture.rows import RowType
@@ -144,7 +144,8 @@ class TransactionOrder:
     """Applies changes to tables, one transaction after the other.
 
     Args:
-        tables: The tables by their names in the database, such as `public.customers`.
+        tables: The tables by their names in the database, such as `public.customers`. Another name does as well once a change
+            of the table was read: it says the table.
 
     Attributes:
         applied: The id of the last transaction that counts; None before the first.
@@ -154,24 +155,26 @@ class TransactionOrder:
 
     def __init__(self, tables: Mapping[str, TableAtOnce]) -> None:
         self._tables = tables
+        self._named = {name: name for name in tables}  # also by the names that their changes have
         self._pending: dict[str, _Pending] = {}
         self._ended = OrderedDict[str, TransactionMark]()
-        self._known = OrderedDict[str, None]()
+        self._known = OrderedDict[str, Container[str]]()  # with the tables that their ends have counted
         self._outside: list[tuple[str, ReadChange]] = []  # of snapshots: they belong to no transaction
         self.applied: str | None = None
         self.steps = 0
         self.caught_up = False
 
     def read(self, table: str, read: ReadChange) -> None:
-        """Take a change."""
-        transaction = read.change.transaction
+        """Take a change. Raises `ConfigurationError` for one that no end of a transaction has counted or will count."""
+        source, transaction = read.change.source, read.change.transaction
+        self._named[source.qualified_table] = self._named[f"{source.db}.{source.qualified_table}"] = table
         if transaction is None:
             self._outside.append((table, read))
             return
         name = name_of(transaction.id)
         if name in self._known:
             # The connector repeats it; were it none of those that counted, it would be applied late rather than never.
-            self._tables[table].apply(read)
+            self._apply(table, read, self._known[name])
             return
         pending = self._pending.setdefault(name, _Pending())
         seen = pending.seen.setdefault(table, set())
@@ -192,17 +195,17 @@ class TransactionOrder:
         self._apply_outside(None)
 
     def step(self) -> bool:
-        """Apply the next transaction, if all of it has come. Raises `ValueMissing`."""
+        """Apply the next transaction, if all of it has come. Raises `ValueMissing`, and `ConfigurationError` as `read`."""
         if not self.caught_up or not self._ended or self.missing():
             return False
         name, mark = self._ended.popitem(last=False)
-        pending = self._pending.pop(name, _Pending())
+        pending, counted = self._pending.pop(name, _Pending()), frozenset(self._counts(mark))
         for table, read in sorted(pending.changes, key=_place):
-            self._tables[table].apply(read)
+            self._apply(table, read, counted)
         for each in self._tables.values():
             each.end_transaction()
         self._apply_outside(mark.position)
-        self._known[name] = None
+        self._known[name] = counted
         if len(self._known) > _APPLIED_KEPT:
             self._known.popitem(last=False)
         self.applied, self.steps = mark.id, self.steps + 1
@@ -214,14 +217,30 @@ class TransactionOrder:
         if mark is None:
             return {}
         seen = self._pending.get(name_of(mark.id), _Pending()).seen
-        expected = {each.data_collection: each.event_count for each in mark.data_collections or ()}
-        left = {name: expected.get(name, 0) - len(seen.get(name, ())) for name in self._tables}
-        return {name: count for name, count in left.items() if count > 0}
+        left = {table: count - len(seen.get(table, ())) for table, count in self._counts(mark).items()}
+        return {table: count for table, count in left.items() if count > 0}
 
     @property
     def next_ended(self) -> TransactionMark | None:
         """The next transaction, which has ended and does not count yet."""
         return next(iter(self._ended.values()), None)
+
+    def _counts(self, mark: TransactionMark) -> Mapping[str, int]:
+        """Return how many changes of each table a transaction has; tables that are not read are missing."""
+        found = Counter[str]()
+        for each in mark.data_collections or ():
+            if each.data_collection in self._named:
+                found[self._named[each.data_collection]] += each.event_count
+        return found
+
+    def _apply(self, table: str, read: ReadChange, counted: Container[str]) -> None:
+        """Apply a change of a transaction. Raises `ConfigurationError` if nobody has waited for it."""
+        if table not in counted:
+            raise ConfigurationError(
+                f"the end of a transaction did not count changes of {read.change.source.qualified_table!r} for {table!r}, and it has "
+                "some: give the codec of its topic table=, as Debezium(Row, table=...), and start the views again"
+            )
+        self._tables[table].apply(read)
 
     def _apply_outside(self, until: int | None) -> None:
         """Apply rows of snapshots: after the start only up to the end of a transaction, as they may be ahead of it."""

@@ -94,12 +94,12 @@ class TransactionViews(Closing):
         self._sources = {each.source.name: each for each in captures}
         self._codecs = {name: each.changes_codec() for name, each in self._sources.items()}
         self._kafka, self._marks = app.kafka, transactions
-        prefix = transactions.rpartition(".")[0]
-        # Topics are named <prefix>.<schema>.<table>, or as a transformation says: then the source names the table.
-        self._names = {name: name.removeprefix(f"{prefix}.") for name in self._sources}
+        prefix = f"{transactions.rpartition('.')[0]}."
+        # Topics are named <prefix>.<schema>.<table>. Where a transformation names them, the first change says the table.
+        self._names = {name: codec.table or name.removeprefix(prefix) for name, codec in self._codecs.items()}
         tables = {self._names[name]: TableAtOnce(each.rows) for name, each in self._sources.items()}
         if not captures or len(tables) < len(captures):
-            raise ConfigurationError("TransactionViews: give captured tables, each of another topic")
+            raise ConfigurationError("TransactionViews: give captures, each of another table and topic")
         rows = {each.name: table.rows for each, table in zip(captures, tables.values(), strict=True)}
         self._shown = MappingProxyType({name: MappingProxyType(each) for name, each in rows.items()})
         self._decode_mark = _mark_decoder(next(iter(self._codecs.values())).schemas)
