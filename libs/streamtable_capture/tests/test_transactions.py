@@ -260,7 +260,7 @@ def test_a_change_whose_table_is_counted_under_no_name_of_it_is_an_error() -> No
         order.step()
 
 
-@pytest.mark.parametrize(("form", "table"), [("mariadb", "shop.customers")])
+@pytest.mark.parametrize(("form", "table"), [("plain", "public.customers"), ("mariadb", "shop.customers")])
 def test_real_connectors_count_a_table_by_the_name_that_its_changes_have(form: str, table: str) -> None:
     lines = (Path(__file__).with_name("recorded") / f"{form}.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
@@ -292,6 +292,78 @@ def test_real_connectors_count_a_table_by_the_name_that_its_changes_have(form: s
         pass
     assert order.steps == sum(mark.status == "END" for mark in marks)
     assert rows.rows.keys() == {7}
+
+
+# ---- rows of snapshots ---------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_first_snapshot_that_goes_on_after_the_start_are_there_at_once() -> None:
+    order, tables = empty()
+    order.catch_up()
+    take(order, read_of("public.a", "r", 10, snapshot="true", after=Account(1, 5)))
+    assert amounts(tables)["public.a"] == {1: 5}
+
+
+def test_rows_of_a_snapshot_that_are_read_behind_a_later_transaction_are_there_at_once() -> None:
+    order, tables = empty()
+    order.catch_up()
+    take(order, changed("public.b", 1, 1, 1, 7, 20))
+    order.ended(ended(1, 30, "public.b"))
+    assert order.step()
+    take(order, read_of("public.a", "r", 10, snapshot="true", after=Account(1, 5)))
+    assert amounts(tables) == {"public.a": {1: 5}, "public.b": {1: 7}}
+
+
+@pytest.mark.parametrize("transactions", [0, 1])
+def test_a_row_of_a_snapshot_that_may_be_ahead_of_its_transactions_waits_for_them(
+    transactions: int,
+) -> None:
+    order, tables = empty()
+    order.catch_up()
+    for number in range(transactions):
+        order.ended(ended(number, 30))
+        assert order.step()
+    take(order, read_of("public.a", "r", 50, snapshot="incremental", after=Account(1, 5)))
+    assert amounts(tables)["public.a"] == {}
+    order.ended(ended(2, 40))
+    assert order.step()
+    assert amounts(tables)["public.a"] == {}
+    order.ended(ended(3, 60))
+    assert order.step()
+    assert amounts(tables)["public.a"] == {1: 5}
+
+
+def test_a_transaction_takes_unavailable_values_from_a_row_of_a_snapshot_that_was_read_behind_its_end() -> (
+    None
+):
+    order, tables = empty()
+    order.catch_up()
+    order.ended(ended(1, 40, "public.a"))
+    take(order, read_of("public.a", "r", 10, snapshot="true", after=Account(1, 5)))
+    take(order, read_of("public.a", "u", 30, number=1, known={"id": 1}, unavailable=("amount",)))
+    assert order.step()
+    assert amounts(tables)["public.a"] == {1: 5}
+
+
+def test_a_row_of_a_snapshot_that_is_read_behind_a_later_truncation_stays_away() -> None:
+    order, tables = empty()
+    order.catch_up()
+    take(order, read_of("public.a", "t", 20, number=1))
+    order.ended(ended(1, 30, "public.a"))
+    assert order.step()
+    take(order, read_of("public.a", "r", 10, snapshot="true", after=Account(1, 5)))
+    order.ended(ended(2, 50))
+    assert order.step()
+    assert amounts(tables)["public.a"] == {}
+
+
+def test_a_change_without_a_transaction_is_an_error_that_says_what_the_connector_needs() -> None:
+    order, tables = empty()
+    take(order, read_of("public.a", "u", 10, after=Account(1, 5)))  # of before the connector wrote any
+    order.catch_up()
+    assert amounts(tables)["public.a"] == {1: 5}
+    with pytest.raises(ConfigurationError, match=r"public\.a.*set provide\.transaction\.metadata=true"):
+        take(order, read_of("public.a", "u", 20, after=Account(1, 6)))
 
 
 # ---- over topics ---------------------------------------------------------------------------------------------------------
@@ -442,6 +514,32 @@ class NoKafka:
 
     def table_reader(self, name: str) -> NoReturn:
         raise ValueError("no memory")
+
+
+def test_the_age_of_the_views_counts_from_the_end_of_the_transaction_that_is_incomplete(
+    broker: Broker, topics: Topics, logged: Logged
+) -> None:
+    now, bank = [0.0], Bank(broker, topics.prefix)
+    with (
+        App(broker.bootstrap_servers, state_dir="unused") as app,
+        bank.views(app, clock=lambda: now[0]) as views,
+    ):
+        views.wait_ready()
+        now[0] = 3_600.0
+        bank.end(1, 20)
+        wait_until(lambda: views.incomplete, 30, "the end of the transaction")
+        assert views.age_seconds == 0.0
+        now[0] = 3_661.0
+        assert views.age_seconds == 61.0
+        wait_until(lambda: any(each["event"] == "transaction incomplete" for each in logged), 30, "a warning")
+        bank.end(2, 40)
+        bank.change(1, 10, 5)
+        views.wait_steps(1)
+        wait_until(lambda: views.incomplete, 30, "the next one")
+        assert views.age_seconds == 0.0
+        bank.change(2, 30, 6)
+        views.wait_steps(2)
+        assert views.age_seconds == 0.0
 
 
 def test_two_topics_of_one_table_are_refused() -> None:

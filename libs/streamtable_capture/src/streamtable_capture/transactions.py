@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable_capture.change import DatabaseChange
-from streamtable_capture.positions import Position, beyond, position_of
+from streamtable_capture.positions import Position, beyond, later_of, position_of
 from streamtable_capture.rows import RowType
 
 _POSTGRES_ID = re.compile(r"^(\d+):(\d+)$")
@@ -79,20 +79,17 @@ class TableAtOnce:
     types: RowType[Any]
     rows: dict[Any, Any] = field(default_factory=dict)
     _positions: dict[Any, Position] = field(default_factory=dict)  # also of deleted rows
+    _cleared: Position | None = None  # by the last truncation
     _moved: dict[Any, dict[str, Any]] = field(default_factory=dict)  # within one transaction
 
-    def is_new(self, read: ReadChange) -> bool:
-        """Whether the change is not known yet. Without positions each one is new."""
-        position, last = position_of(read.change), self._positions.get(read.key)
-        return position is None or last is None or beyond(position, last) is not False
-
     def apply(self, read: ReadChange) -> None:
-        """Apply a change. Raises `ValueMissing`."""
+        """Apply a change, unless it is known: without positions each one is new. Raises `ValueMissing`."""
         change, key, position = read.change, read.key, position_of(read.change)
         if change.op == "t":
             self._clear(position)
             return
-        if not self.is_new(read):
+        last = later_of(self._positions.get(key), self._cleared)
+        if position is not None and last is not None and beyond(position, last) is False:
             return
         if change.deletes:
             row = self.rows.pop(key, None)
@@ -124,12 +121,11 @@ class TableAtOnce:
         )
 
     def _clear(self, position: Position | None) -> None:
+        self._cleared = later_of(self._cleared, position)
         for key in list(self.rows):
             last = self._positions.get(key)
             if position is None or last is None or beyond(position, last):
                 del self.rows[key]
-                if position is not None:
-                    self._positions[key] = position
 
 
 @dataclass
@@ -157,9 +153,10 @@ class TransactionOrder:
         self._tables = tables
         self._named = {name: name for name in tables}  # also by the names that their changes have
         self._pending: dict[str, _Pending] = {}
-        self._ended = OrderedDict[str, TransactionMark]()
+        self._ended = OrderedDict[str, tuple[TransactionMark, float]]()
         self._known = OrderedDict[str, Container[str]]()  # with the tables that their ends have counted
         self._outside: list[tuple[str, ReadChange]] = []  # of snapshots: they belong to no transaction
+        self._until: int | None = None
         self.applied: str | None = None
         self.steps = 0
         self.caught_up = False
@@ -169,7 +166,7 @@ class TransactionOrder:
         source, transaction = read.change.source, read.change.transaction
         self._named[source.qualified_table] = self._named[f"{source.db}.{source.qualified_table}"] = table
         if transaction is None:
-            self._outside.append((table, read))
+            self._read_outside(table, read)
             return
         name = name_of(transaction.id)
         if name in self._known:
@@ -183,28 +180,29 @@ class TransactionOrder:
             seen.add(mark)
             pending.changes.append((table, read))
 
-    def ended(self, mark: TransactionMark) -> None:
-        """Take the end of a transaction; ends come in the order of the transactions."""
+    def ended(self, mark: TransactionMark, at: float = 0.0) -> None:
+        """Take the end of a transaction, and the time when it was read; ends come in the order of the transactions."""
         name = name_of(mark.id)
         if mark.status == "END" and name not in self._known:
-            self._ended.setdefault(name, mark)
+            self._ended.setdefault(name, (mark, at))
 
     def catch_up(self) -> None:
         """Begin to apply: all that the topics have had at the start was read."""
         self.caught_up = True
-        self._apply_outside(None)
+        self._apply_outside()
 
     def step(self) -> bool:
         """Apply the next transaction, if all of it has come. Raises `ValueMissing`, and `ConfigurationError` as `read`."""
         if not self.caught_up or not self._ended or self.missing():
             return False
-        name, mark = self._ended.popitem(last=False)
+        name, (mark, _) = self._ended.popitem(last=False)
         pending, counted = self._pending.pop(name, _Pending()), frozenset(self._counts(mark))
+        self._until = mark.position
+        self._apply_outside()  # first: the transaction may have changed these rows, and lack values that they have
         for table, read in sorted(pending.changes, key=_place):
             self._apply(table, read, counted)
         for each in self._tables.values():
             each.end_transaction()
-        self._apply_outside(mark.position)
         self._known[name] = counted
         if len(self._known) > _APPLIED_KEPT:
             self._known.popitem(last=False)
@@ -213,16 +211,16 @@ class TransactionOrder:
 
     def missing(self) -> Mapping[str, int]:
         """Return how many changes of the next transaction have not come, by table; empty if none is waited for."""
-        mark = self.next_ended
-        if mark is None:
+        if self.next_ended is None:
             return {}
+        mark, _ = self.next_ended
         seen = self._pending.get(name_of(mark.id), _Pending()).seen
         left = {table: count - len(seen.get(table, ())) for table, count in self._counts(mark).items()}
         return {table: count for table, count in left.items() if count > 0}
 
     @property
-    def next_ended(self) -> TransactionMark | None:
-        """The next transaction, which has ended and does not count yet."""
+    def next_ended(self) -> tuple[TransactionMark, float] | None:
+        """The next transaction, which has ended and does not count yet, and the time when its end was read."""
         return next(iter(self._ended.values()), None)
 
     def _counts(self, mark: TransactionMark) -> Mapping[str, int]:
@@ -242,16 +240,35 @@ class TransactionOrder:
             )
         self._tables[table].apply(read)
 
-    def _apply_outside(self, until: int | None) -> None:
+    def _read_outside(self, table: str, read: ReadChange) -> None:
+        """Take a row of a snapshot. It is applied at once if it cannot be ahead of the last transaction that counts."""
+        if self.caught_up and read.change.op in {"c", "u", "d"}:
+            raise ConfigurationError(
+                f"a change of {read.change.source.qualified_table!r} has no transaction: set provide.transaction.metadata=true, and "
+                "do not flatten the records"
+            )
+        begun = self._pending or self._ended or self.applied is not None
+        # Before the first transaction only a row of an incremental snapshot can have a change of one.
+        incremental = read.change.source.snapshot == "incremental"
+        waits = (self._until is None or self._is_ahead(read)) if begun else incremental
+        self._show(table, read, waits=waits or not self.caught_up)
+
+    def _apply_outside(self) -> None:
         """Apply rows of snapshots: after the start only up to the end of a transaction, as they may be ahead of it."""
-        later = []
-        for table, read in self._outside:
-            position = position_of(read.change)
-            if until is not None and isinstance(position, int) and position >= until:
-                later.append((table, read))
-            else:
-                self._tables[table].apply(read)
-        self._outside = later
+        rows, self._outside = self._outside, []
+        for table, read in rows:
+            self._show(table, read, waits=self._is_ahead(read))
+
+    def _show(self, table: str, read: ReadChange, *, waits: bool) -> None:
+        if waits:
+            self._outside.append((table, read))
+        else:
+            self._tables[table].apply(read)
+
+    def _is_ahead(self, read: ReadChange) -> bool:
+        """Whether a row of a snapshot may have changes that were made after the last transaction."""
+        position = position_of(read.change)
+        return self._until is not None and isinstance(position, int) and position >= self._until
 
 
 def _place(entry: tuple[str, ReadChange]) -> tuple[int, int]:

@@ -105,11 +105,10 @@ class TransactionViews(Closing):
         self._decode_mark = _mark_decoder(next(iter(self._codecs.values())).schemas)
         self._order = TransactionOrder(tables)
         self._incomplete_after, self._clock = incomplete_after, clock
-        self._waits_since: tuple[str, float] | None = None
+        self._warned_at = 0.0
         self._lock = threading.Condition()
         self._failure: Exception | None = None
         self._stopping = threading.Event()
-        self._whole_at = clock()
         self._thread = threading.Thread(target=self._run, name="transaction-views", daemon=True)
 
     # ---- for readers -----------------------------------------------------------------------------------------------
@@ -151,9 +150,10 @@ class TransactionViews(Closing):
 
     @property
     def age_seconds(self) -> float:
-        """The seconds since the end of the oldest transaction that is still incomplete; 0: the views have all that have ended."""
+        """The seconds since the end of the oldest incomplete transaction was read; 0: the views have all that have ended."""
         with self._lock:
-            return 0.0 if self._order.next_ended is None else self._clock() - self._whole_at
+            waited_for = self._order.next_ended
+            return 0.0 if waited_for is None else self._clock() - waited_for[1]
 
     def start(self) -> None:
         """Begin to read, in a thread."""
@@ -205,7 +205,7 @@ class TransactionViews(Closing):
             elif all(reader.position(place) >= end for place, end in ends.items()):
                 with self._lock:
                     self._order.catch_up()
-                    self._whole_at = self._clock()
+                    self._warned_at = self._clock()
                     self._step()  # all of them, before the first reader
                     self._lock.notify_all()
 
@@ -247,18 +247,13 @@ class TransactionViews(Closing):
             with self._lock:
                 if not self._order.step():
                     break
-                self._whole_at = self._clock()
                 self._lock.notify_all()
-        waited_for = self._order.next_ended
-        if waited_for is None:
-            self._waits_since = None
-        elif self._waits_since is None or self._waits_since[0] != waited_for.id:
-            self._waits_since = waited_for.id, self._clock()
-        elif self._clock() - self._waits_since[1] > self._incomplete_after:
-            self._waits_since = waited_for.id, self._clock()
-            log.warning(
-                "transaction incomplete", transaction=waited_for.id, missing=dict(self._order.missing())
-            )
+        if self._order.next_ended is None:
+            return
+        (mark, ended_at), now = self._order.next_ended, self._clock()
+        if now - max(ended_at, self._warned_at) > self._incomplete_after:
+            self._warned_at = now
+            log.warning("transaction incomplete", transaction=mark.id, missing=dict(self._order.missing()))
 
     def _take(self, batch: RecordBatch) -> None:
         """Take records. Raises `DeserializationError` with their place."""
@@ -269,7 +264,7 @@ class TransactionViews(Closing):
                 if batch.topic == self._marks:
                     mark = self._again(self._decode_mark, value)
                     with self._lock:
-                        self._order.ended(mark)
+                        self._order.ended(mark, self._clock())
                 else:
                     read = self._again(self._read, batch, index, value)
                     with self._lock:
