@@ -79,8 +79,7 @@ class Cluster:
         if missing := [name for name in names if name not in found]:
             raise ConfigurationError(
                 f"Kafka at {self.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: "
-                "correct --group or the argument that names it if it is mistyped, or declare it in topics.yaml and run "
-                "`streamtable topics apply`"
+                "correct --group, or the argument that names it; or declare it in topics.yaml and run `streamtable topics apply`"
             )
         return {name: found[name] for name in names}
 

@@ -65,8 +65,7 @@ def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetim
         return _taken_up(cluster, request, before, offsets_before(committed))
     if before is not None and not request.replace:
         raise ConfigurationError(
-            f"{request.manifest} is of a rebuild that was done (begun {before.began}): name another file with --manifest, "
-            "or give --replace to rebuild it again"
+            f"{request.manifest} is of a rebuild that was done (begun {before.began}): give another --manifest, or --replace"
         )
     if not request.replace:
         _refuse_used(cluster, request, committed)
@@ -92,8 +91,7 @@ def _check_topics(cluster: Cluster, request: RebuildRequest) -> None:
     for topic in together:
         if found[topic] != found[first]:
             raise ConfigurationError(
-                f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: a group's topics all "
-                "have the same number; create the topic again with it"
+                f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: create it again with as many"
             )
 
 
@@ -119,8 +117,7 @@ def _taken_up(
     this = (request.source.computes.name, request.source.group, request.as_group, cluster.id())
     if (before.scenario, before.group, before.as_group, before.cluster) != this:
         raise ConfigurationError(
-            f"{request.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
-            "file with --manifest"
+            f"{request.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): give another --manifest"
         )
     if request.lake not in (None, before.lake):
         raise ConfigurationError(

@@ -212,8 +212,7 @@ def _wait_readable(cluster: Cluster, cut: Cut, tables: Mapping[str, Offsets]) ->
     if beyond := first_beyond(topics, cluster.ends(topics)):
         place, offset, end = beyond
         raise InputLost(
-            f"the group stands at offset {offset} of {place}, which ends at {end}: the topic was deleted and created again, so "
-            "its table cannot be computed"
+            f"the group stands at offset {offset} of {place}, which ends at {end}: the topic was deleted and created again"
         )
     for topic, parts in topics.items():
         cluster.wait_stable(topic, parts)
@@ -304,15 +303,9 @@ def main(argv: Sequence[str]) -> int:
         folder=path_of(found.report or f"{found.group}.audit", session),
         format=found.format,
     )
+    files = {"lake": request.lake or "", "report": str(request.folder / "report.html")}
     with (
-        reported_run(
-            found,
-            "reconcile",
-            STAGES,
-            group=request.source.group,
-            lake=request.lake or "",
-            report=str(request.folder / "report.html"),
-        ) as progress,
+        reported_run(found, "reconcile", STAGES, group=request.source.group, **files) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
         report = reconcile(session, cluster, request, progress, now=lambda: datetime.now(UTC))

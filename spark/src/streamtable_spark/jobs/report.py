@@ -10,10 +10,8 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#1b1f24}"
     "table{border-collapse:collapse;margin:1rem 0;width:100%}"
     "th,td{text-align:left;padding:.3rem .7rem;border-bottom:1px solid #d0d7de;vertical-align:top}"
-    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
-    "code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}"
-    ".ok{color:#116329}.bad{color:#a40e26}"
-    "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}"
+    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}"
+    ".ok{color:#116329}.bad{color:#a40e26}@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}"
     ".ok{color:#56d364}.bad{color:#ff7b72}}"
 )
 
