@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import structlog
 
-from streamtable import Avro, Count, Group, SingleObject
+from streamtable import Avro, Count, Group, SingleObject, String
 from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.errors import StreamtableError
 from streamtable.flow.joins.foreign_key import PartsCodec
@@ -125,7 +125,7 @@ def program_of(graph: str, group: str) -> Program:
 
 
 def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
-    """Return the count of a group, if Spark has a native form of it: one input, by `Count()`, into a table of Avro longs.
+    """Return the count of a group, if Spark has a native form of it: one input with text keys, by `Count()`, into Avro longs.
 
     Returns:
         The input, the codec of its values, the field that identifies repeated events, and for how many milliseconds;
@@ -142,7 +142,8 @@ def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
     if not isinstance(value, Avro) or (value.schema.tree, type(value.framing)) != ("long", SingleObject):
         return None
     by = None if edge.once is None else edge.once.by
-    if not (by is None or isinstance(by, str)) or not isinstance(edge.stream.value, Avro):
+    texts = isinstance(edge.stream.key, String)  # its query skips other keys
+    if not (texts and isinstance(by, str | None) and isinstance(edge.stream.value, Avro)):
         return None
     codec = codec_of(edge.stream, "")
     if not isinstance(codec, AvroCodec):

@@ -11,13 +11,13 @@ import pytest
 from spark.tests.groups.test_golden import reach_events
 
 from click_count.topics import USER_CLICKS
-from contracts.records import Block, PriceAdjustment, StockMovement, Translation
+from contracts.records import USER_CLICK, Block, PriceAdjustment, StockMovement, Translation
 from inventory.flow import ADJUSTMENTS, FLOW, MOVEMENTS, PRODUCTS, REORDERS
 from inventory.load import events
 from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
-from streamtable import Avro, Count, EventTime, Group, Input, Persist, Stream
+from streamtable import Avro, Count, EventTime, Group, Input, Long, Persist, Stream
 from streamtable.flow import Flow, Tumbling
 from streamtable_codecs import Confluent, FileRegistry
 from streamtable_spark.errors import ConfigurationError
@@ -44,6 +44,11 @@ _seen.window(Tumbling(timedelta(minutes=1), grace=timedelta(minutes=1))).count("
 
 def each_counts(name: str) -> Group[str, int]:
     return Group(name, Input(USER_CLICKS, aggregate=Count()), Persist(Avro("long")))
+
+
+def each_counts_by_number(name: str) -> Group[int, int]:
+    numbers: Stream[int, Any] = Stream("numbers", Long(), Avro(USER_CLICK))
+    return Group(name, Input(numbers, aggregate=Count()), Persist(Avro("long")))
 
 
 def each_counts_for_others(name: str) -> Group[str, int]:
@@ -198,6 +203,8 @@ def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to
     assert of(by_handler, goes_on=False).program is not None
     each = f"{__name__}:each_counts"
     assert of(each, goes_on=True).program is None
+    # Spark's query skips keys that are no text.
+    assert of(f"{each}_by_number", goes_on=True).program is not None
     monkeypatch.chdir(tmp_path)
     (tmp_path / "registry.json").write_text('{"schemas": {"7": "long"}, "subjects": {"counts-value": 7}}')
     # Spark writes the single-object encoding, which readers of this table could not decode.

@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -6,7 +7,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contracts.records import USER_CLICK, USER_STATUS, USER_STATUS_UPDATE, UserClick, UserStatusUpdate
 from streamtable import Avro
-from streamtable_spark.transforms.tables import TABLES, GroupTable, events, read_values, table_named, values
+from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.tables import (
+    LONG,
+    TABLES,
+    GroupTable,
+    counts,
+    events,
+    read_values,
+    table_named,
+    values,
+)
 from user_status.domain import is_later, row_of
 
 CLICKS, UPDATES, STATUSES = Avro(USER_CLICK), Avro(USER_STATUS_UPDATE), Avro(USER_STATUS)
@@ -63,6 +74,16 @@ def test_clicks_are_counted_once_in_the_partition_in_which_they_are_and_unfit_on
     )
     counts = Avro("long")
     assert found == {(0, b"a"): counts.encode(2), (1, b"a"): counts.encode(1), (0, b""): counts.encode(1)}
+
+
+def test_an_event_without_an_id_does_not_count_where_each_id_counts_once(spark: SparkSession) -> None:
+    schema = json.dumps(
+        {"type": "record", "name": "Event", "fields": [{"name": "id", "type": ["null", "string"]}]}
+    )
+    counting = GroupTable("n", {"events": AvroCodec(schema)}, LONG, (), counts("events", "id"))
+    named, nameless = (Avro(schema).encode({"id": each}) for each in ("1", None))
+    sent: list[Record] = [(0, START, b"a", named), (0, START, b"a", nameless), (0, START, b"b", nameless)]
+    assert table(spark, counting, events=sent) == {(0, b"a"): Avro("long").encode(1)}
 
 
 def test_statuses_are_those_of_the_service_whatever_the_order(spark: SparkSession) -> None:

@@ -132,11 +132,12 @@ def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def _that_count(clicks: DataFrame, event_id: str = "id", within: timedelta = WITHIN) -> DataFrame:
-    """Return the events that repeat no earlier one."""
+    """Return the events that repeat no earlier one. An event without an id has failed in the group, and does not count."""
     retry = fn.col("topic") != fn.col("input") if "input" in clicks.columns else fn.lit(False)
     read = clicks.where("event IS NOT NULL")
     of_event = fn.col("event").getField(event_id).alias("id")
-    return accepted(read.select(*PLACE, "offset", "timestamp", of_event, retry.alias("retry")), within)
+    named = read.select(*PLACE, "offset", "timestamp", of_event, retry.alias("retry")).where("id IS NOT NULL")
+    return accepted(named, within)
 
 
 TABLES: Mapping[str, GroupTable] = {
