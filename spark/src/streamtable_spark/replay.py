@@ -7,6 +7,7 @@ in a processor without lag. It is the processors' engine, without a broker
 
 import json
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, groupby
@@ -201,16 +202,17 @@ class GroupReplay:
 
     def _partition(self, group: Group[Any, Any], number: int, rows: Iterable[Any]) -> Iterator[Made]:
         replay = Replay(group, partition=number, partitions=self.partitions, now=self.now)
-        handled, retried = 0, count()
+        handled, sharing = 0, Counter(self.names.values())
+        offsets: defaultdict[str, Iterator[int]] = defaultdict(count)
         try:
             for (topic, partition), run in groupby(rows, key=lambda row: (row["topic"], row["partition"])):
                 name = self.names[topic]
-                is_retry = name == self.program.retry
-                # Retries of two groups, if its table was rebuilt from another's, are one topic here.
+                # Retries and loops of two groups, if its table was rebuilt from another's, are one topic each here.
                 records = [
-                    _record(row, next(retried) if is_retry else row["offset"], self.names) for row in run
+                    _record(row, next(offsets[name]) if sharing[name] > 1 else row["offset"], self.names)
+                    for row in run
                 ]
-                if is_retry or name in self.program.inputs:
+                if name in (self.program.retry, *self.program.inputs):
                     handled += len(records)
                 replay.feed(name, records, partition)
             reached = self.watermarks.get(number, {})

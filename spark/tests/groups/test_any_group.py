@@ -15,7 +15,7 @@ from spark.tests.groups.jobs import Jobs
 from streamtable import App, Json, Processor
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.source import Source
-from streamtable_spark.replay import program_of
+from streamtable_spark.replay import GroupReplay, program_of
 
 pytestmark = pytest.mark.timeout(600)
 GRAPH = "spark.tests.groups.shop:shop"
@@ -107,6 +107,31 @@ def test_a_group_is_rebuilt_with_all_its_tables_by_its_own_handlers(jobs: Jobs, 
         assert made.rows("shop-v2", table) == made.rows("shop", table), table
     rows = [json.loads(row) for row in made.rows("shop-v2", "table").values()]
     assert sum(row.get("paid", 0) for row in rows) > 10
+
+
+def test_a_rebuilt_group_is_audited_with_the_loop_of_the_group_that_it_was_rebuilt_from(
+    jobs: Jobs, stage: Any
+) -> None:
+    made = Shop(stage)
+    with made.working("shop"):
+        made.orders(20, 1_000)
+    done = jobs.rebuild("shop-v2", of=source("shop"), now=now)
+    with made.working("shop-v2"):
+        made.orders(20, 2_000)
+    for group in ("shop", "shop-v2"):
+        assert stage.records(f"{group}-loop"), group
+    report = jobs.audit(source("shop-v2"), earlier=done)
+    assert (report.differences, report.keys) == (0, [])
+
+
+def test_the_loops_of_a_group_and_of_the_group_that_it_was_rebuilt_from_are_replayed_as_one_topic() -> None:
+    made = source("shop-v2")
+    assert made.program is not None
+    names = made.names({"shop-loop", "shop-retry", "shop-v2-retry"})
+    sent = {"task": 0, "partition": 0, "ms": 1, "key": b"user-1", "value": b"1", "headers": []}
+    rows = [{**sent, "topic": "shop-loop", "offset": 7}, {**sent, "topic": "shop-v2-loop", "offset": 0}]
+    found = {name: value for name, *_, value in GroupReplay(made.program, 1, 1.0, names)(rows)}
+    assert json.loads(found["table"]) == {"recommended": 2}
 
 
 @pytest.mark.faults_long("a group works three times on a real Kafka, and four jobs run its handlers")

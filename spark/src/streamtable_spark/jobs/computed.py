@@ -77,7 +77,7 @@ class TableRequest:
         letters = whole(letter_ends, cluster.starts(letter_ends), allow_missing=True)
         if self.earlier is None:
             return inputs, letters
-        # Retries and letters that went into an earlier rebuild belong to its table.
+        # Retries, loops and letters that went into an earlier rebuild belong to its table.
         before = {topic: parts for topic, parts in self.earlier.inputs.items() if topic not in source.read}
         return before | inputs, self.earlier.letters | letters
 
@@ -107,17 +107,18 @@ class TableRequest:
         """
         source, records = self.source, self._records(session, cluster, inputs)
         set_aside = letters_of(read(session, cluster.bootstrap_servers, letters))
-        retries = sorted(inputs.keys() - source.read)
+        beside = inputs.keys() - source.read
+        loops = source.former_loops(beside)
+        retries = sorted(beside - {*loops})
         if not isinstance(source.computes, Program):
             counted = applied(records, retries, source.inputs, set_aside)
             return _natively(source, source.computes, records, counted)
-        handled = kept(records, retries, source.inputs, set_aside).select(*RECORD)
+        handled = kept(records, retries, [*source.inputs, *loops], set_aside).select(*RECORD)
         if tables := [*source.joins_read, *source.context]:
             handled = handled.unionByName(records.where(fn.col("topic").isin(*tables)).select(*RECORD))
         partitions, answers = len(inputs[source.retry]), map(source.topic, source.computes.answers)
         ordered = in_order(handled, tables, source.context, partitions, list(answers))
-        names = source.names(retries)
-        replay = GroupReplay(source.computes, partitions, now, names, watermarks or {})
+        replay = GroupReplay(source.computes, partitions, now, source.names(beside), watermarks or {})
         return _by_handlers(session, replay, ordered)
 
     def _records(self, session: SparkSession, cluster: Cluster, spans: Spans) -> DataFrame:

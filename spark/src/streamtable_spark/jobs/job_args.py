@@ -70,7 +70,7 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     add(
         "--rebuilt",
         metavar="MANIFEST",
-        help="manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries of the earlier group count too",
+        help="manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries and the loop of the earlier group count too",
     )
     add(
         "--graph",
@@ -117,8 +117,7 @@ def _of_scenario(found: argparse.Namespace) -> Source:
     table = TABLES[found.scenario] if found.scenario else table_named(found.group)
     if table is None:
         raise ConfigurationError(
-            f"what group {found.group!r} computes is not known: give --graph MODULE:NAME, where its graph is, or "
-            f"--scenario, one of {', '.join(sorted(TABLES))}"
+            f"what group {found.group!r} computes is not known: give --graph MODULE:NAME, or --scenario {' or '.join(sorted(TABLES))}"
         )
     return Source(found.group, table)
 

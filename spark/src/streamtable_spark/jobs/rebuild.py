@@ -182,8 +182,7 @@ def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Dige
     if there != target:
         first = min(number for number in there if there[number] != target[number])
         raise RetryLater(
-            f"{Place(topic, first)} does not hold what was computed ({there[first]} instead of {target[first]}): another "
-            "process writes to it; stop it, and run this again"
+            f"{Place(topic, first)} holds {there[first]} instead of {target[first]}: stop the other process that writes to it, and run this again"
         )
     return dict.fromkeys(target, 0) | {row["partition"]: row["next"] for row in last}
 
@@ -207,7 +206,7 @@ def _commit(
     cluster: Cluster, request: RebuildRequest, plan: Manifest, positions: Positions, times: Times
 ) -> None:
     refuse_members(cluster, request.as_group)
-    names = request.source.names(())
+    names = request.source.names()
 
     def metadata(topic: str, number: int) -> str:
         marks = {name: parts[number] for name, parts in positions.items()}
@@ -261,16 +260,10 @@ def main(argv: Sequence[str]) -> int:
         until=_text_of(found.until),
         replace=found.replace,
     )
+    groups = {"group": request.source.group, "as_group": request.as_group}
+    files = {"lake": request.lake or "", "report": str(request.manifest)}
     with (
-        reported_run(
-            found,
-            "rebuild",
-            STAGES,
-            group=request.source.group,
-            as_group=request.as_group,
-            lake=request.lake or "",
-            report=str(request.manifest),
-        ) as progress,
+        reported_run(found, "rebuild", STAGES, **groups, **files) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
         rebuild(session, cluster, request, progress, now=lambda: datetime.now(UTC))

@@ -1,6 +1,6 @@
 """A group whose tables are computed, and its topics in Kafka."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamtable_spark.replay import Program
@@ -80,8 +80,20 @@ class Source:
         """The topics of the tables that are computed, by the tables' names."""
         return {name: f"{self.group}-{name}" for name in self.computes.tables}
 
-    def names(self, retries: Sequence[str]) -> dict[str, str]:
-        """Return the names in the graph of all topics that are read, by their actual names."""
+    def former_loops(self, topics: Collection[str]) -> list[str]:
+        """Return the loops, among topics that are read, of the groups that its table was rebuilt from."""
+        groups = [topic.removesuffix("-retry") for topic in topics if topic.endswith("-retry")]
+        loops = {f"{group}-loop" for group in groups} - {self.loop}
+        return sorted(loops.intersection(topics)) if self.loop is not None else []
+
+    def names(self, topics: Collection[str] = ()) -> dict[str, str]:
+        """Return the names in the graph of all topics that are read, by their actual names.
+
+        Args:
+            topics: The retries and loops that are read, also of the groups that its table was rebuilt from.
+        """
         names = [*self.computes.inputs, *self.computes.joins, *self.computes.context]
+        own = {self.topic(name): name for name in names}
         retry = self.retry if self.program is None else self.program.retry
-        return {self.topic(name): name for name in names} | dict.fromkeys([self.retry, *retries], retry)
+        loops = {topic: own[self.loop] for topic in self.former_loops(topics) if self.loop is not None}
+        return dict.fromkeys([self.retry, *topics], retry) | loops | own

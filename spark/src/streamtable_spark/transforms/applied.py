@@ -36,7 +36,7 @@ def applied(
     Args:
         records: The records of all these topics: `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
         retries: The names of the retry topics: the group's own, and the one of the group it was rebuilt from.
-        inputs: The names of the input topics.
+        inputs: The names of the input topics, with the loops of both.
         set_aside: The dead letters, as `letters` returns them.
 
     Returns:
