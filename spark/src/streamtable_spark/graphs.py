@@ -15,7 +15,7 @@ from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow import Flow
 from streamtable.graph.group import groups_in
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.avro import AvroCodec, alone
 from streamtable_spark.transforms.codecs import Codec, PlainCodec, PlainKind, ProgramCodec
 
 _PLAIN: Mapping[type, PlainKind] = {String: "string", Json: "json", Bytes: "bytes"}
@@ -96,34 +96,29 @@ def codec_of(stream: Stream[Any, Any], text: str) -> Codec:
         framed = isinstance(codec.framing, SingleObject)
         return AvroCodec(codec.schema.text, codec.older if framed else (), framed=framed)
     raise ConfigurationError(
-        f"the values of {stream.name!r} are {codec!r}, which Spark cannot decode here: give --codecs {stream.name}=bytes to "
-        "keep them as they are"
+        f"the values of {stream.name!r} are {codec!r}, which Spark cannot decode: --codecs {stream.name}=bytes keeps the bytes"
     )
 
 
 @cache
-def _program_codec(graph: str, topic: str) -> tuple[Any, Any]:
-    """Return the codec of a stream's values, and the codec of their columns."""
+def _program_codec(graph: str, topic: str, field: str | None) -> tuple[Any, Any]:
+    """Return the codec of a stream's values, and the codec of their columns, or of one of them."""
     edges = (edge for group in groups_of(load(graph), graph) for edge in group.inputs)
     codec: Any = next(edge.stream.value for edge in edges if edge.stream.name == topic)
-    return codec, Avro(codec.columns, Plain())
+    return codec, Avro(codec.columns if field is None else alone(codec.columns, field), Plain())
 
 
-def row(
-    graph: str, topic: str, data: bytes | None, field: str | None
-) -> tuple[bytes | str | None, str | None]:
-    """Return the columns of a value of a program's stream as Avro, or one of them as text; or the reason why there are none.
+def row(graph: str, topic: str, data: bytes | None, field: str | None) -> tuple[bytes | None, str | None]:
+    """Return the columns of a value of a program's stream as Avro, or one of them; or the reason why there are none.
 
     Raises:
         RetryLater: A registry does not answer. The task fails, and Spark repeats it.
     """
-    codec, columns = _program_codec(graph, topic)
+    codec, columns = _program_codec(graph, topic, field)
     try:
         if data is None:
             return None, "no value"
         found = codec.row(codec.decode(bytes(data)))
-        if field is None:
-            return columns.encode(found), None
+        return columns.encode(found if field is None else {field: found[field]}), None
     except (DeserializationError, SerializationError) as error:
         return None, error.message
-    return None if found[field] is None else str(found[field]), None

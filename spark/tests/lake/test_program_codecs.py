@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,12 +30,18 @@ class Placed(msgspec.Struct):
     note: str | None = None
 
 
+class Numbered(msgspec.Struct):
+    number: int
+
+
 def nothing(ctx: Context[Any, Any], event: Any) -> None: ...
 
 
 PLACED: Stream[str, Any] = Stream("placed", String(), Typed(Placed))
 SENT: Stream[str, Any] = Stream("sent", String(), Protobuf(GetResponse))
+NUMBERED: Stream[str, Any] = Stream("numbered", String(), Typed(Numbered))
 PROGRAM = [
+    Group("numbering", Input(NUMBERED, nothing, once=Once(by="number", within=timedelta(days=1)))),
     Group("placing", Input(PLACED, nothing, once=Once(by="number", within=timedelta(days=1)))),
     Group("sending", Input(SENT, nothing)),
 ]
@@ -82,6 +89,24 @@ def test_typed_json_becomes_columns_and_events_with_one_id_are_repeats(
     assert reasons[0] == "Placed: $.items[0].price: expected float, got str"
     assert reasons[1].startswith("Placed: ")
     assert reasons[2:] == ["no value"]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("placed", "number", b'{"number":"1","items":[]}'),
+        ("numbered", "number", b'{"number":5}'),
+        ("sent", "offset", GetResponse(offset=5).SerializeToString()),
+        ("sent", "sketch", GetResponse(sketch=b"\x00\xff").SerializeToString()),
+    ],
+)
+def test_an_id_of_any_type_is_found_in_an_earlier_batch(
+    spark: SparkSession, topics: dict[str, Topic], kept: ExitStack, name: str, field: str, value: bytes
+) -> None:
+    topic = replace(topics[name], id=field)
+    first, second = (layers.bronze(records(spark, (b"k", value)), batch) for batch in range(2))
+    (row,) = silver(topic, second, silver(topic, first, None, kept), kept).collect()
+    assert row["repeat"]
 
 
 def test_protobuf_becomes_columns_with_the_zeros_that_are_not_written(

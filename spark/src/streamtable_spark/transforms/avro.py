@@ -119,9 +119,8 @@ class AvroCodec:
 
         Nothing else of a value is kept or checked, so it costs a fraction of decoding it.
         """
-        tree: Any = Schema.load(self.reader).tree
-        alone = json.dumps({**tree, "fields": [each for each in tree["fields"] if each["name"] == name]})
-        writers, options = self.writers, {"mode": "PERMISSIVE", "avroSchema": alone}
+        reader = json.dumps(alone(Schema.load(self.reader).tree, name))
+        writers, options = self.writers, {"mode": "PERMISSIVE", "avroSchema": reader}
         size, value = len(next(iter(writers))), fn.col("value")
         body = fn.substring(value, size + 1, TO_THE_END)
         found = [
@@ -194,6 +193,11 @@ class _Writer:
 
     def _right(self) -> Column:
         return self._mine & fn.col(self.fault).isNull()
+
+
+def alone(tree: Any, field: str) -> Any:
+    """Return the schema, parsed, of a record with one of its fields alone."""
+    return {**tree, "fields": [each for each in tree["fields"] if each["name"] == field]}
 
 
 def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:

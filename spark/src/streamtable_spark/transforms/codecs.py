@@ -1,13 +1,15 @@
 """Codecs that decode the values of a topic to a column: Avro, JSON, text, or the unchanged bytes."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
+from pyspark.sql.avro.functions import from_avro
 
-from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.avro import AvroCodec, alone
 
 PlainKind = Literal["json", "string", "bytes"]
 PLAIN_KINDS: Final[tuple[PlainKind, ...]] = ("json", "string", "bytes")
@@ -51,7 +53,7 @@ class ProgramCodec(AvroCodec):
     Attributes:
         graph: MODULE:NAME of the program, where the workers find it too.
         topic: The name of the stream.
-        row: Returns the row of a value, or one of its fields as text; or the reason why there is none. See `graphs.row`.
+        row: Returns the row of a value, or one of its fields; or the reason why there is none. See `graphs.row`.
     """
 
     graph: str = ""
@@ -60,18 +62,19 @@ class ProgramCodec(AvroCodec):
 
     def decode(self, frame: DataFrame) -> DataFrame:
         """Add `decoded` and `reason`; see `AvroCodec.decode`."""
-        rows = {"_raw": fn.col("value"), "_made": self._rows("row binary, fault string", None)}
+        rows = {"_raw": fn.col("value"), "_made": self._rows(None)}
         found = super().decode(frame.withColumns(rows).withColumn("value", fn.col("_made.row")))
         reason = fn.coalesce(fn.col("_made.fault"), fn.col("reason"))
         return found.withColumns({"reason": reason, "value": fn.col("_raw")}).drop("_raw", "_made")
 
     def peek(self, name: str) -> Column:
-        """Return a field of the bytes in the column `value`, as text; null where there is none."""
-        return self._rows("row string, fault string", name)["row"]
+        """Return a field of the bytes in the column `value`; null where these cannot be decoded."""
+        # Of the type that it has in events: the hash of an id depends on that.
+        return from_avro(self._rows(name)["row"], json.dumps(alone(json.loads(self.reader), name)))[name]
 
-    def _rows(self, kind: str, field: str | None) -> Column:
+    def _rows(self, field: str | None) -> Column:
         row, graph, topic = self.row, self.graph, self.topic
-        return fn.udf(lambda data: row(graph, topic, data, field), kind)("value")
+        return fn.udf(lambda data: row(graph, topic, data, field), "row binary, fault string")("value")
 
 
 Codec = AvroCodec | PlainCodec
