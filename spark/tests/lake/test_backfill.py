@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
 
 from contracts.records import USER_CLICK, UserClick
 from streamtable import Avro
@@ -15,7 +16,7 @@ from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, delta_tables
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.topics import Contents, Topic
+from streamtable_spark.jobs.topics import Contents, Result, Topic
 from streamtable_spark.transforms import layers
 from streamtable_spark.transforms.avro import AvroCodec
 
@@ -58,24 +59,45 @@ def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_reported_as_fail
     assert 'streamtable_job_failed{group="",job_name="backfill"} 1.0' in exported
 
 
-def test_records_that_cannot_be_read_any_more_come_into_quarantine_where_none_was_before(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    lake, at = Lake(spark, str(tmp_path)), datetime(2026, 3, 1, 12, tzinfo=UTC)
-    lake.declare(Origin("x", "delta", {}))
+CLICKS = Topic("clicks", "c", AvroCodec.released(USER_CLICK), "id")
+DAYS = backfill.DateRange(date(2026, 3, 1), date(2026, 3, 2))
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    """A lake whose batch 0 is in bronze and finished: a click, a repeat of it, and what is none."""
+    made, at = Lake(spark, str(tmp_path)), datetime(2026, 3, 1, 12, tzinfo=UTC)
+    made.declare(Origin("x", "delta", {}))
     (tmp_path / "checkpoint/commits").mkdir(parents=True)
     (tmp_path / "checkpoint/commits/0").write_text("v1\n{}")
     good = Avro(USER_CLICK).encode(UserClick(id="1", user_id="u", url="/", at=1))
     rows = [("c", 0, n, at, b"u", value, None) for n, value in enumerate([good, good, b"x"])]
     columns = "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
     records = spark.createDataFrame(rows, columns + "headers array<struct<key: string, value: binary>>")
+    delta_tables(made).append(BRONZE, layers.bronze(records, 0), 0)
+    return made
+
+
+def recomputed(lake: Lake, contents: Contents) -> dict[str, int]:
+    return backfill.backfill(lake, contents, DAYS, Progress(backfill.STAGES, io.StringIO(), time.monotonic))
+
+
+def test_a_recomputed_result_follows_the_finished_batches_only(lake: Lake) -> None:
     tables = delta_tables(lake)
-    tables.append(BRONZE, layers.bronze(records, 0), 0)
-    contents = Contents((Topic("clicks", "c", AvroCodec.released(USER_CLICK), "id"),))
-    days = backfill.DateRange(date(2026, 3, 1), date(2026, 3, 2))
-    progress = Progress(backfill.STAGES, io.StringIO(), time.monotonic)
+    results = {"all": Result(("clicks",), lambda silver: silver.groupBy().count())}
     for _ in range(2):
-        found = backfill.backfill(lake, contents, days, progress)
+        recomputed(lake, Contents((CLICKS,), results))
+        # The ETL was killed in the middle of batch 1.
+        rows = tables.read("silver/clicks").withColumn("batch", fn.lit(1).cast("bigint"))
+        tables.append("silver/clicks", rows, 1)
+    (row,) = tables.read("gold/all").collect()
+    assert (row["count"], row["batch"]) == (2, 0)
+
+
+def test_records_that_cannot_be_read_any_more_come_into_quarantine_where_none_was_before(lake: Lake) -> None:
+    tables = delta_tables(lake)
+    for _ in range(2):
+        found = recomputed(lake, Contents((CLICKS,)))
         assert found == {"clicks": 2, "clicks quarantined": 1}
         silver = tables.read("silver/clicks").orderBy("offset").collect()
         assert [(row["offset"], row["repeat"]) for row in silver] == [(0, False), (1, True)]

@@ -105,6 +105,17 @@ def test_only_rows_of_users_with_new_records_are_merged_and_a_repetition_changes
     assert delta.refresh() == []
 
 
+def test_a_recomputed_result_waits_for_the_batch_that_not_all_of_its_tables_have(delta: Silver) -> None:
+    delta.append(TWEETS, 0, [("1", "ann", "/a", "", 1)])
+    delta.append(FOLLOWS, 0, [("1", "ann", "bob", True, 1)])
+    delta.append(TWEETS, 1, [("2", "cid", "/b", "", 1)])  # here the ETL was killed
+    assert gold.refresh(delta.tables, LAKE.results, upto=0) == ["reach"]
+    assert delta.reaches() == {"/a": 1}
+    delta.append(FOLLOWS, 1, [("2", "ann", "dan", True, 1)])
+    assert delta.refresh() == ["reach"]
+    assert delta.reaches()["/a"] == 2
+
+
 @pytest.mark.parametrize("adds", [True, False])
 def test_records_without_a_key_are_one_row_that_later_ones_are_added_to(delta: Silver, *, adds: bool) -> None:
     def counted(rows: DataFrame) -> DataFrame:

@@ -98,12 +98,13 @@ def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress
     progress.stage(STAGES[0])
     for topic in contents.topics:
         check_columns(tables, topic)
-    where = f"{days.condition} AND batch <= {last_finished(Files(lake.spark), lake.checkpoint)}"
+    finished = partial(last_finished, Files(lake.spark), lake.checkpoint)
+    where = f"{days.condition} AND batch <= {finished()}"
     counts: dict[str, int] = {}
     for topic in contents.topics:
         counts |= undisturbed(partial(_topic, tables, topic, days, where))
     progress.stage(STAGES[1], **counts)
-    undisturbed(lambda: gold.refresh(tables, contents.results, whole=True))
+    undisturbed(lambda: gold.refresh(tables, contents.results, upto=finished()))
     progress.done(summary=f"{days.start} to {days.end}, recomputed", **counts)
     return counts
 

@@ -8,30 +8,32 @@ from streamtable_spark.jobs.formats import DeltaTables, LakeTables
 from streamtable_spark.jobs.topics import Result
 
 
-def refresh(tables: LakeTables, results: Mapping[str, Result], *, whole: bool = False) -> list[str]:
+def refresh(tables: LakeTables, results: Mapping[str, Result], *, upto: int | None = None) -> list[str]:
     """Update results. Safe to repeat. A result is skipped while one of its topics has no silver table.
 
     Args:
         tables: The tables of the lake.
         results: The results, by the names of their tables.
-        whole: Recompute all results from all of silver; else, with Delta, only for the keys of new records where a result
-            declares its keys.
+        upto: Recompute all results from all of silver, up to this batch, which all of its tables have. None: from what is
+            new, and with Delta only for the keys of new records where a result declares its keys.
 
     Returns:
         The names of the tables that were written.
     """
-    return [name for name, result in results.items() if _refresh(tables, f"gold/{name}", result, whole=whole)]
+    return [name for name, result in results.items() if _refresh(tables, f"gold/{name}", result, upto)]
 
 
-def _refresh(tables: LakeTables, name: str, result: Result, *, whole: bool) -> bool:
+def _refresh(tables: LakeTables, name: str, result: Result, whole_to: int | None) -> bool:
     sources = [f"silver/{topic}" for topic in result.topics]
     if not all(map(tables.exists, sources)):
         return False
-    upto = max(map(tables.last_batch, sources))
-    since = tables.last_batch(name) if tables.exists(name) and not whole else -1
+    upto = max(map(tables.last_batch, sources)) if whole_to is None else whole_to
+    since = tables.last_batch(name) if tables.exists(name) and whole_to is None else -1
     if since >= upto:
         return False
-    silver = [tables.read(source) for source in sources]
+    # Later than `whole_to` is a batch that the ETL is adding, table by table.
+    seen = fn.lit(True) if whole_to is None else fn.col("batch") <= whole_to
+    silver = [tables.read(source).where(seen) for source in sources]
     batch = fn.lit(upto).cast("bigint")
     if isinstance(tables, DeltaTables) and since >= 0 and result.keys:
         (of_topic,) = silver
