@@ -7,13 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from spark.tests.lake.runs import Runs
 from spark.tests.lake.stage import Stage
 
-from streamtable import Avro, Context, Group, Input, Json, Long, Once, Output, Stream, String
+from streamtable import Avro, Context, Group, Input, Json, Long, Once, Output, Stream, String, Typed
 from streamtable.flow import Flow
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, input_topics, topic_arguments
@@ -70,6 +71,30 @@ def test_what_is_no_graph_or_has_a_codec_that_spark_does_not_know_is_refused() -
     with pytest.raises(ConfigurationError, match="--codecs numbers=bytes"):
         input_topics(Group("sums", Input(numbers, nothing)), "shop:SUMS")
     assert declared("--graph", f"{__name__}:GROUP", "--topics", "orders=o-2").topics[0].kafka == "o-2"
+
+
+class Placed(msgspec.Struct, rename="camel"):
+    order_id: str
+
+
+RENAMED = Group(
+    "placing",
+    Input(
+        Stream("placed", String(), Typed(Placed)),
+        nothing,
+        once=Once(by="order_id", within=timedelta(days=1)),
+    ),
+)
+
+
+def test_the_id_of_a_group_whose_values_have_another_name_for_it_is_given_in_arguments() -> None:
+    program = ("--graph", f"{__name__}:RENAMED")
+    with pytest.raises(
+        ConfigurationError, match=r"no field 'order_id': give --ids placed=FIELD, with its name"
+    ):
+        declared(*program)
+    (topic,) = declared(*program, "--ids", "placed=orderId").topics
+    assert topic.id == "orderId"
 
 
 def test_of_two_versions_of_a_schema_the_first_is_the_one_that_is_read(tmp_path: Path) -> None:

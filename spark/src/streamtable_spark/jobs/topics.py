@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -46,8 +47,7 @@ class Topic:
             raise ConfigurationError(f"--horizon {self.name}={self.horizon_days}: days are needed, 0 or more")
         if self.id is not None and not self.codec.has(self.id):
             raise ConfigurationError(
-                f"the events of {self.name} have no field {self.id!r}, so it cannot be their id: name another one with "
-                "--ids, or leave it out"
+                f"the events of {self.name} have no field {self.id!r}: give --ids {self.name}=FIELD, with its name in the values"
             )
 
     @property
@@ -110,8 +110,7 @@ def topics_of(names: Sequence[str], known: Sequence[Topic]) -> tuple[Topic, ...]
         name, renamed, kafka = text.partition("=")
         if name not in of_name or (renamed and not kafka):
             raise ConfigurationError(
-                f"--topics {text!r}: NAME or NAME=TOPIC is needed, and --codecs or --graph has to say how NAME is read; they "
-                f"name {', '.join(of_name) or 'none'}"
+                f"--topics {text!r}: NAME or NAME=TOPIC is needed, with a NAME of --codecs or --graph: {', '.join(of_name) or 'none'}"
             )
         found.append(replace(of_name[name], kafka=kafka or of_name[name].kafka))
     for values in ([each.name for each in found], [each.kafka for each in found]):
@@ -141,8 +140,10 @@ def contents_of(found: argparse.Namespace) -> Contents:
     """
     of_name: dict[str, Topic] = {}
     results: dict[str, Result] = {}
+    ids = _pairs("--ids", found.ids)
     for text in found.graph:
-        declared = _of_program(load(text), text)
+        named = load(text)
+        declared = named if isinstance(named, Contents) else Contents(input_topics(named, text, ids))
         of_name |= {topic.name: topic for topic in declared.topics}
         results |= declared.results
     for name, codec in _pairs("--codecs", found.codecs).items():
@@ -155,7 +156,7 @@ def contents_of(found: argparse.Namespace) -> Contents:
             )
         of_name[name] = replace(of_name[name], **fields)
 
-    for name, event_id in _pairs("--ids", found.ids).items():
+    for name, event_id in ids.items():
         change("--ids", name, id=event_id)
     for name, days in _pairs("--horizon", found.horizon).items():
         if not days.isascii() or not days.isdecimal():
@@ -171,17 +172,18 @@ def contents_of(found: argparse.Namespace) -> Contents:
     return Contents(topics, results)
 
 
-def _of_program(program: Any, text: str) -> Contents:
-    return program if isinstance(program, Contents) else Contents(input_topics(program, text))
-
-
-def input_topics(program: Any, text: str) -> tuple[Topic, ...]:
+def input_topics(program: Any, text: str, ids: Mapping[str, str] = MappingProxyType({})) -> tuple[Topic, ...]:
     """Return the inputs of a program's groups, without the topics between its groups and without loops.
 
     The id of an event is the field that tells a group which events are repeated (`Once`).
 
+    Args:
+        program: The program; see `groups_of`.
+        text: The argument that names it.
+        ids: The fields of ids, by topic, where the values have other names for them than the groups: a type with aliases.
+
     Raises:
-        ConfigurationError: It is no program, or a codec is one that Spark has no counterpart of.
+        ConfigurationError: It is no program, a codec is one that Spark has no counterpart of, or the values have no such field.
     """
     groups = groups_of(program, text)
     own = {edge.stream.name for group in groups for edge in group.outputs}
@@ -192,7 +194,7 @@ def input_topics(program: Any, text: str) -> tuple[Topic, ...]:
         if stream.name in own:
             continue
         by = edge.once.by if edge.once is not None else None
-        event_id = by if isinstance(by, str) else None
+        event_id = ids.get(stream.name, by if isinstance(by, str) else None)
         if stream.name not in found or event_id is not None:
             found[stream.name] = Topic(
                 stream.name, stream.name, codec_of(stream, text), event_id, isinstance(stream.key, String)
