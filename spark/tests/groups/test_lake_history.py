@@ -17,10 +17,10 @@ from streamtable_spark.jobs.topics import Contents, topics_of
 pytestmark = pytest.mark.timeout(600)
 
 
-def fill(spark: SparkSession, stage: Any, lake: str, *topics: str) -> None:
+def fill(spark: SparkSession, stage: Any, lake: str, *topics: str, allow: bool = False) -> None:
     """Fill a lake with the records of these topics, by default of the clicks."""
     contents = Contents(topics_of(list(topics) or ["user-clicks"], LAKE.topics))
-    etl = Settings(stage.servers, lake, contents, format="parquet")
+    etl = Settings(stage.servers, lake, contents, format="parquet", allow_missing=allow)
     Etl(spark, etl, Progress(STAGES, StringIO(), lambda: 0.0)).run("lake")
 
 
@@ -38,6 +38,35 @@ def test_a_table_has_the_clicks_of_the_lake_that_kafka_has_no_longer_and_those_b
     stage.group("v2")
     jobs.rebuild("v2", lake=lake)
     assert stage.table("v2") == stage.truth
+
+
+def settled(stage: Any) -> None:
+    """Wait until readers see all clicks that were sent: the broker shows the end of a transaction a moment after it."""
+    with Cluster(stage.servers) as cluster:
+        cluster.wait_stable("user-clicks", cluster.ends({"user-clicks": 3})["user-clicks"], 60)
+
+
+def test_a_lake_that_was_filled_in_spite_of_missing_records_has_no_whole_history(
+    spark: SparkSession, jobs: Jobs, stage: Any
+) -> None:
+    lake = str(stage.folder / "lake")
+    stage.clicks(20)
+    settled(stage)
+    fill(spark, stage, lake)
+    stage.clicks(20)
+    settled(stage)
+    stage.delete_records("user-clicks")
+    for _ in range(2):
+        stage.clicks(20)
+        settled(stage)
+        fill(spark, stage, lake, allow=True)
+    stage.group("v2")
+    with pytest.raises(
+        InputLost, match=r"user-clicks\[0\]: the ETL has continued without offsets \d+ to \d+, which are gone"
+    ):
+        jobs.rebuild("v2", lake=lake)
+    done = jobs.rebuild("v2", lake=lake, allow_missing=True)
+    assert done.counts["events"] == 60
 
 
 @pytest.mark.parametrize(

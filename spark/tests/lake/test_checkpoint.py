@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 from streamtable_spark.errors import InputLost, OtherLake
 from streamtable_spark.jobs.checkpoint import check_kept, read_so_far
 from streamtable_spark.jobs.files import Files
+from streamtable_spark.jobs.positions import Place, Span
 
 READ = {"clicks": {0: 100, 1: 50}}
 
@@ -19,8 +20,9 @@ def test_deleted_records_that_were_read_are_no_loss() -> None:
     check_kept(READ, {"clicks": {0: 100, 1: 7}}, {"clicks": {0: 100, 1: 50}}, allow=False)
 
 
-def test_going_on_without_them_must_be_asked_for() -> None:
-    check_kept(READ, {"clicks": {0: 230, 1: 50}}, {"clicks": {0: 300, 1: 60}}, allow=True)
+def test_going_on_without_them_must_be_asked_for_and_says_which_they_are() -> None:
+    gone = check_kept(READ, {"clicks": {0: 230, 1: 50}}, {"clicks": {0: 300, 1: 60}}, allow=True)
+    assert gone == {Place("clicks", 0): Span(100, 230)}
 
 
 def test_a_topic_that_ends_before_what_was_read_is_another_topic_whatever_is_allowed() -> None:

@@ -58,8 +58,7 @@ def check_planned(files: Files, checkpoint: str, read: Read, written: int) -> No
     if files.exists(path) and (without := sorted(read.keys() - _offsets(files, path).keys())):
         if batch <= written:
             raise OtherLake(
-                f"{path} plans batch {batch} without {', '.join(without)}, whose records would come a second time after it. "
-                "Make a new lake in another folder"
+                f"{path} plans batch {batch} without {', '.join(without)}, whose records would come twice. Make a new lake"
             )
         files.delete(path)
 
@@ -72,15 +71,14 @@ def _offsets(files: Files, path: str) -> Read:
     except ValueError as error:
         how = f"it holds {text[:40]!r}" if text else "it is missing or empty"
         raise OtherLake(
-            f"{path} is damaged ({how}): which records were read already is not known. Restore the checkpoint, or make "
-            "a new lake in another folder"
+            f"{path} is damaged ({how}): which records were read is not known. Restore the checkpoint, or make a new lake"
         ) from error
 
 
 def check_kept(
     read: Read, starts: Mapping[str, Offsets], ends: Mapping[str, Offsets], *, allow: bool
-) -> None:
-    """Check that Kafka has the records to read next.
+) -> Mapping[Place, Span]:
+    """Check that Kafka has the records to read next. Returns the offsets that are missing, if that is allowed.
 
     Args:
         read: The offsets read so far; see `read_so_far`.
@@ -111,3 +109,4 @@ def check_kept(
             f"{'; '.join(said[:3])}{'; and more' if len(said) > len(said[:3]) else ''}. Retention is too "
             "short for how rarely this job runs. --allow-missing continues with the remaining records"
         )
+    return gone

@@ -96,6 +96,7 @@ class Etl:
             dict.fromkeys(("batches", *names, *(f"{name} quarantined" for name in names)), 0)
         )
         self._inputs: Spans = {}
+        self._begun = -1  # the last batch that an earlier run has written to bronze
 
     def run(self, name: str) -> dict[str, int]:
         """Run the ETL once.
@@ -137,21 +138,22 @@ class Etl:
         read = self._read_so_far(known)
         if others := sorted((known.topics.keys() | read.keys()) - ids.keys()):
             raise ConfigurationError(
-                f"the lake {settings.lake} also reads {', '.join(others)}: name it too, since its records would come a second "
-                "time once it is named again. For a lake without it make a new one"
+                f"the lake {settings.lake} also reads {', '.join(others)}: name it too, or make a new lake without it"
             )
         for topic in names:
             if known.topics.get(topic, ids[topic]) != ids[topic]:
                 raise InputLost(
                     f"topic {topic} was deleted and created again: its id was {known.topics[topic]} and is {ids[topic]}. "
-                    f"{sum(read.get(topic, {}).values())} offsets of the earlier one were read, and what came behind them "
-                    "is lost. Make a new lake for the new topic"
+                    f"{sum(read.get(topic, {}).values())} offsets of the earlier one were read, and later ones are lost. Make a new lake"
                 )
-        check_kept(read, starts, ends, allow=settings.allow_missing)
+        gone = check_kept(read, starts, ends, allow=settings.allow_missing)
+        # Kept before anything is read: the end of what was read does not show them.
+        lost = [[*place, span.start, span.end] for place, span in gone.items()]
+        missing = [*known.missing, *(each for each in lost if each not in known.missing)]
         for each in settings.contents.topics:
             check_columns(self._lake.tables(known), each)
-        if not ids.keys() <= known.topics.keys():
-            known = Origin(known.lake, known.format, {**known.topics, **ids})
+        if not ids.keys() <= known.topics.keys() or len(missing) > len(known.missing):
+            known = Origin(known.lake, known.format, {**known.topics, **ids}, missing)
             self._lake.declare(known)
         begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}
         self._inputs = spans_to(ends, begins)
@@ -164,21 +166,19 @@ class Etl:
         if tables.exists(BRONZE):
             if read is None:
                 raise OtherLake(
-                    f"{checkpoint} is gone, and the tables hold records: they would come a second time. "
-                    "Restore it, or make a new lake in another folder"
+                    f"{checkpoint} is gone, and the tables hold records, which would come twice. Restore it, or make a new lake"
                 )
             finished, written = last_finished(files, checkpoint), tables.last_batch(BRONZE)
+            self._begun = written
             if written > finished + 1:
                 raise OtherLake(
-                    f"{checkpoint} is older than the tables: it ends with batch {finished}, and they hold batch {written}. "
-                    "Restore a later one, or make a new lake in another folder"
+                    f"{checkpoint} is older than the tables: it ends with batch {finished}, and they hold batch {written}. Restore a later one"
                 )
             had = tables.read(BRONZE).where(fn.col("batch") <= finished)
             for topic in sorted(origin.topics.keys() - read.keys()):
                 if not had.where(fn.col("topic") == topic).isEmpty():
                     raise OtherLake(
-                        f"batch {finished} was read without {topic}, whose records would come a second time, from the first "
-                        "one on. Make a new lake in another folder"
+                        f"batch {finished} was read without {topic}, whose records would come twice. Make a new lake"
                     )
             check_planned(files, checkpoint, read, written)
         return read or {}
@@ -301,9 +301,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     )
     parser.add_argument("--batch", type=int, default=2_000_000, help="offsets that a batch reads (2000000)")
     parser.add_argument(
-        "--allow-missing",
-        action="store_true",
-        help="continue even if records were deleted before they were read",
+        "--allow-missing", action="store_true", help="continue even if unread records are gone"
     )
     found = parser.parse_args(argv)
     settings = Settings(

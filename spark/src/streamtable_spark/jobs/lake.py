@@ -1,6 +1,6 @@
 """A lake: a folder of tables, with their origin and the checkpoint of the ETL.
 
-<folder>/origin.json        the name, the format and the topic ids
+<folder>/origin.json        the name, the format, the topic ids, and the offsets that it lacks
 <folder>/checkpoint/        the offsets that were read, see `checkpoint`
 <folder>/bronze/            raw records of all topics
 <folder>/silver/<topic>/    decoded records
@@ -9,9 +9,9 @@
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -28,17 +28,19 @@ QUARANTINE: Final = "quarantine"
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a lake. It never changes, except that topics are added.
+    """The origin of a lake. It never changes, except that topics and missing offsets are added.
 
     Attributes:
         lake: The unique name of the lake, given when it was created.
         format: The table format: delta or parquet.
         topics: The topic id of each topic when it was added, by name.
+        missing: The offsets that were deleted before they were read: topic, partition, first offset, and the one after the last.
     """
 
     lake: str
     format: str
     topics: Mapping[str, str]
+    missing: Sequence[Sequence[Any]] = field(default_factory=list)
 
 
 class Lake:

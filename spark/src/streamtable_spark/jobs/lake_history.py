@@ -1,6 +1,6 @@
 """Read records that Kafka no longer has from the lake that the ETL has filled."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,10 +23,12 @@ class LakeHistory:
     Attributes:
         raw: The raw records of the lake; maybe also some beyond `spans`.
         spans: The offset range that the lake has for certain, by topic and partition.
+        missing: The offsets in these ranges that the ETL has continued without, by partition.
     """
 
     raw: DataFrame
     spans: Spans
+    missing: Sequence[tuple[Place, Span]]
 
 
 def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHistory:
@@ -44,8 +46,7 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
     for topic in sorted(ends):
         if there[topic] != origin.topics.get(topic, there[topic]):
             raise OtherLake(
-                f"the lake {folder} was made from an earlier topic {topic!r}, which was deleted and created again: its "
-                "offsets say nothing about the present one"
+                f"the lake {folder} was made from an earlier topic {topic!r}, which was deleted and created again since"
             )
     raw = lake.tables(origin).read(BRONZE)
     starts = _starts(raw, read_from(files, lake.checkpoint), ends)
@@ -55,6 +56,7 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
             topic: {number: Span(starts[topic].get(number, end), end) for number, end in parts.items()}
             for topic, parts in ends.items()
         },
+        [(Place(topic, number), Span(start, end)) for topic, number, start, end in origin.missing],
     )
 
 
@@ -113,13 +115,19 @@ def read_with(
     for topic, parts in spans.items():
         rest[topic] = {}
         for number, needed in sorted(parts.items()):
+            place = Place(topic, number)
             has = lake.spans.get(topic, {}).get(number, Span(needed.start, needed.start))
             inside, behind = divided(needed, has, starts[topic][number])
             if inside.size + behind.size < needed.size and not allow_missing:
                 raise InputLost(
-                    f"{Place(topic, number)} begins at offset {starts[topic][number]} in Kafka, and the lake has it from "
+                    f"{place} begins at offset {starts[topic][number]} in Kafka, and the lake has it from "
                     f"{has.start} up to {has.end}: the other offsets of {needed.start} to {needed.end} are gone. Run the ETL "
                     "more often than retention deletes, or give --allow-missing"
+                )
+            holes = [each for at, each in lake.missing if at == place and each.overlaps(needed)]
+            if holes and not allow_missing:
+                raise InputLost(
+                    f"{place}: the ETL has continued without offsets {holes[0].start} to {holes[0].end - 1}, which are gone. Give --allow-missing to do so too"
                 )
             rest[topic][number] = behind
             of_lake = (fn.col("offset") >= inside.start) & (fn.col("offset") < inside.end)

@@ -38,6 +38,9 @@ class Span:
     def size(self) -> int:
         return self.end - self.start
 
+    def overlaps(self, other: "Span") -> bool:
+        return self.start < other.end and other.start < self.end
+
 
 Spans = dict[str, dict[int, Span]]
 """Offset ranges by topic and partition."""
