@@ -14,9 +14,10 @@ from spark.tests.lake.test_etl import recompute
 from streamtable import Avro
 from streamtable_spark.errors import ConfigurationError, OtherLake
 from streamtable_spark.jobs.files import Files
+from streamtable_spark.jobs.lake import QUARANTINE
 from streamtable_spark.jobs.topics import Contents, Topic
 from streamtable_spark.transforms.avro import AvroCodec
-from streamtable_spark.transforms.codecs import Codec, PlainCodec
+from streamtable_spark.transforms.codecs import Codec, PlainCodec, PlainKind
 
 pytestmark = pytest.mark.broker
 JSON = PlainCodec("json")
@@ -177,6 +178,30 @@ def test_a_table_takes_the_wider_numbers_of_a_later_schema_where_delta_can_widen
     }
     with pytest.raises(ConfigurationError, match=r"event.* is .* make it int"):
         made.run()
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "codecs", "last"),
+    [
+        ("delta", "silver written", ("json", "string"), b"{"),
+        ("delta", "silver written", ("string", "json"), b"\xff"),
+        ("parquet", "batch written", ("json", "string"), b"{"),
+    ],
+)
+def test_each_record_of_a_batch_that_is_repeated_with_another_codec_is_in_silver_or_in_quarantine(
+    shop: Shop, tmp_path: Path, kind: str, step: str, codecs: tuple[PlainKind, PlainKind], last: bytes
+) -> None:
+    shop.send(shop.one, value=b"{")
+    shop.send(shop.one, value=last)
+    first, second = (shop.lake(tmp_path, shop.one, kind=kind, codec=PlainCodec(each)) for each in codecs)
+    with pytest.raises(ENDS):
+        first.run(reached=crash_at(step))
+    counts = second.run()
+    good, bad = (
+        [row["offset"] for row in second.rows(name, "offset")] for name in (f"silver/{shop.one}", QUARANTINE)
+    )
+    assert sorted([*good, *bad]) == [0, 1, 2]
+    assert (counts[shop.one], counts[f"{shop.one} quarantined"]) == (len(good), len(bad))
 
 
 def test_every_count_of_a_run_without_new_records_is_0(shop: Shop, tmp_path: Path) -> None:

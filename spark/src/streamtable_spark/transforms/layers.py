@@ -148,9 +148,18 @@ def silver(
     return rows.select(*columns, "day", "batch", *hashed)
 
 
-def quarantine(decoded: DataFrame) -> DataFrame:
-    """Return the raw records that could not be read, with the reason: the columns of bronze and `reason`."""
-    return decoded.where(fn.col("reason").isNotNull()).select(*RAW, "reason")
+def quarantine(decoded: DataFrame, silver: DataFrame | None = None) -> DataFrame:
+    """Return the raw records that could not be read, with the reason: the columns of bronze and `reason`.
+
+    Args:
+        decoded: The result of `read`.
+        silver: The rows of these records that silver has already, perhaps from another codec: all others are returned.
+    """
+    if silver is None:
+        return decoded.where(fn.col("reason").isNotNull()).select(*RAW, "reason")
+    others = decoded.join(silver.select("partition", "offset"), ["partition", "offset"], "left_anti")
+    reason = fn.coalesce("reason", fn.lit("could not be read when its batch was written"))
+    return others.select(*RAW, reason.alias("reason"))
 
 
 def day_of(milliseconds: Column) -> Column:
