@@ -7,6 +7,7 @@ import pytest
 from libs.streamtable_sinks.tests.postgres.test_postgres import rows, run
 
 from streamtable import Json, Stream, String
+from streamtable.errors import ConfigurationError
 from streamtable_sinks import Sink
 from streamtable_sinks.postgres import Postgres
 from streamtable_testing import Tester
@@ -73,3 +74,20 @@ def test_after_an_odd_row_with_more_columns_came_first_and_alone_one_row_at_most
     run(database, TABLE)
     assert play([{"a": 0, "b": 0, "c": 0}], *([{"a": number, "b": number}] for number in range(1, 5))) == [1]
     assert [a for a, _, _ in rows(database, WRITTEN)] == [0, 2, 3, 4]
+
+
+def test_a_function_that_names_a_column_wrongly_stops_the_sink_and_makes_no_dead_letters(
+    play: Callable[..., list[int]], database: str
+) -> None:
+    run(database, TABLE)
+    with pytest.raises(
+        ConfigurationError, match=r"the table lacks the columns \['amount'\] that columns= makes"
+    ):
+        play([{"a": 1}, {"a": 2}], columns=lambda _, value: {"a": value["a"], "amount": 1})
+
+
+def test_an_odd_row_of_a_function_among_others_is_a_dead_letter(
+    play: Callable[..., list[int]], database: str
+) -> None:
+    run(database, TABLE)
+    assert play([{"a": 1, "z": 2}, {"a": 2}], columns=lambda _, value: value) == [0]

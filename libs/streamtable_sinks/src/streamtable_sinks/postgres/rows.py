@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg.types.json import Json
 
-from streamtable.errors import Rejected
+from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.columns import in_json
 from streamtable_sinks.target import SinkChange
 
@@ -152,12 +152,22 @@ class RowMaker:
         return map(self._wrapped, found) if self._structured else found
 
     def _check(self, kinds: Mapping[frozenset[str], int], *, deciding: bool) -> None:
-        """Check the columns of rows: the table has all of them, and most rows the same. Raises `ValueError`."""
-        for kind in kinds:
-            if lacking := sorted(kind - self._types.keys()):
-                raise ValueError(f"the table has no columns {lacking}")
-            if not kind and not self._key:
-                raise ValueError("it has no columns")
+        """Check the columns of rows: the table has all of them, and most rows the same.
+
+        Raises:
+            ValueError: An odd row is among them.
+            ConfigurationError: None of the first rows fits the table, although a function makes them.
+        """
+        lacking = [sorted(kind - self._types.keys()) for kind in kinds]
+        if self._columns is not None and not self.names and all(lacking):
+            # Not one row fits: more likely a mistake of the function than odd records.
+            raise ConfigurationError(
+                f"the table lacks the columns {lacking[0]} that columns= makes: add them"
+            )
+        if odd := next(filter(None, lacking), ()):
+            raise ValueError(f"the table has no columns {odd}")
+        if not self._key and frozenset() in kinds:
+            raise ValueError("it has no columns")
         if deciding:
             self._decide(kinds)
         if self.names and (others := kinds.keys() - {self._common}):
