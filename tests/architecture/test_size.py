@@ -14,11 +14,11 @@ from streamtable.handlers.state_table import StateRows
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_348,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_362,  # aim 1,500
+    "libs/streamtable_admin": 2_373,  # aim 1,500
     "libs/exactjson": 630,
     "libs/streamtable_codecs": 1_458,
     "libs/streamtable_supervisor": 542,  # aim 500
-    "libs/streamtable_cli": 3_722,  # aim 3,200
+    "libs/streamtable_cli": 3_723,  # aim 3,200
     "libs/streamtable_query": 1_605,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_306,  # aim 3,000

@@ -110,6 +110,19 @@ def test_rows_are_scanned_in_order(flags: tuple[str, ...], keys: list[str], cli:
     assert [line["key"]["value"] for line in lines] == keys
 
 
+@pytest.mark.parametrize("command", ["scan", "watch"])
+def test_a_prefix_is_refused_where_no_encoded_key_begins_with_another_one(
+    command: str, cli: Cli, world: World
+) -> None:
+    ran = cli("table", command, fill(world, cli), "--prefix", "7", "--key-type", "long")
+    assert (ran.code, "begins with another one" in ran.err) == (2, True)
+
+
+def test_numbers_below_0_come_last_in_the_order_of_bytes(cli: Cli, world: World) -> None:
+    ran = cli("table", "scan", fill(world, cli), "--from=-5", "--to", "5", "--key-type", "long")
+    assert (ran.code, "numbers below 0 come last" in ran.err) == (2, True)
+
+
 def test_each_partition_of_a_state_may_have_a_row_of_a_key(cli: Cli, world: World) -> None:
     """Its rows are in the partitions of the tasks that have written them."""
     table = world.topics.create("t-state", partitions=2, config={"cleanup.policy": "compact"})

@@ -51,7 +51,7 @@ def cluster_findings(
     """
     yield from checked("version", lambda: cluster_checks.abilities(cluster, brokers))
     yield from checked("brokers", lambda: cluster_checks.settings(cluster, brokers))
-    yield from checked("topics", lambda: replicas.kept(cluster, file, groups))
+    yield from checked("topics", lambda: replicas.kept(cluster, file, groups, len(brokers)))
     yield from checked("topics", lambda: cluster_checks.owners(cluster, groups))
     for name in groups:
         yield from checked(f"group {name}", lambda name=name: cluster_checks.group(cluster, name, limits))  # type: ignore[misc]  # bound now

@@ -1,7 +1,7 @@
 """Committed offsets of consumer groups, and their lag in records."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamtable.base import lag
@@ -17,6 +17,7 @@ __all__ = [
     "group_named",
     "group_offsets",
     "known_lag",
+    "named_tables",
     "partition_ranges",
     "unread",
 ]
@@ -128,3 +129,9 @@ def partition_ranges(places: Iterable[TopicPartition]) -> str:
         f"{topic} {','.join(str(low) if low == high else f'{low}-{high}' for low, high in runs)}"
         for topic, runs in parts.items()
     )
+
+
+def named_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
+    """Return the suffixes of the named tables that a group had at its last commits, state tables included."""
+    positions = [TablePosition.decode(each.metadata) for each in committed.values()]
+    return sorted({name for each in positions if each is not None for name in each.tables})

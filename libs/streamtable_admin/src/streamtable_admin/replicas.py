@@ -7,28 +7,33 @@ from streamtable.base.ports import TopicDescription
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning
+from streamtable_admin.offsets import named_tables
 from streamtable_admin.text import count
 
 OWN = ("table", "retry", "dead-letters", "loop", "visits")
 """The suffixes of the names of a group's own topics."""
 SPREAD_MIN = 3
+MORE = "give it 3 replicas and min.insync.replicas 2: kafka-reassign-partitions.sh"
 
 
-def kept(cluster: Cluster, file: Path | None, groups: Iterable[str]) -> Iterator[Finding]:
-    """Check declared topics, and those of groups, that exist. Raises `RetryLater` and `ConfigurationError`."""
-    tables = {f"{group}-table" for group in groups}
-    names = {f"{group}-{what}" for group in groups for what in OWN}
+def kept(cluster: Cluster, file: Path | None, groups: Iterable[str], brokers: int) -> Iterator[Finding]:
+    """Check declared topics, and those of groups, that exist, on so many brokers. Raises `RetryLater` and `ConfigurationError`."""
+    named = {group: named_tables(cluster.latest(group)) for group in groups}
+    names = {f"{group}-{what}" for group in named for what in OWN}
     if file is not None:
-        names |= load(file).descriptions().keys()
-    found = cluster.admin.describe(names)
-    findings = [each for topic in found.values() for each in judged(topic, changelog=topic.name in tables)]
+        declared = load(file)
+        names |= declared.descriptions().keys()
+        named |= {name: [*named.get(name, ()), *each.named_tables] for name, each in declared.groups.items()}
+    tables = {f"{group}-{end}" for group, ends in named.items() for end in ("table", *ends)}
+    found = cluster.admin.describe(names | tables).values()
+    findings = [each for topic in found for each in judged(topic, topic.name in tables, brokers)]
     yield from findings
     if found and not findings:
         yield ok("replicas", f"{count(len(found), 'topic keeps its', 'topics keep their')} records")
 
 
-def judged(topic: TopicDescription, *, changelog: bool) -> Iterator[Finding]:
-    """Check a topic, by the rules for changelogs if it is one."""
+def judged(topic: TopicDescription, changelog: bool, brokers: int) -> Iterator[Finding]:  # noqa: FBT001 - one caller
+    """Check a topic, by the rules for changelogs if it is one, on so many brokers."""
     subject = f"topic {topic.name}"
     if changelog:
         yield from _compaction(subject, topic.config)
@@ -43,6 +48,8 @@ def judged(topic: TopicDescription, *, changelog: bool) -> Iterator[Finding]:
     elif least == replicas > 1:
         advice = f"set min.insync.replicas to {replicas - 1}"
         yield warning(subject, f"{fact}: while one broker is down, nothing can be written to it", advice)
+    elif replicas < min(SPREAD_MIN, brokers):
+        yield warning(subject, f"{fact}, on {brokers} brokers: their loss is the loss of its records", MORE)
     elif least == 1 and replicas >= SPREAD_MIN:
         yield warning(
             subject,

@@ -15,11 +15,11 @@ from streamtable.graph.timer import TIMERS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import DecodedValue, Decoder
 from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.offsets import named_tables
 from streamtable_admin.reading import read_to
 from streamtable_cli.consistent_cut import Cut, cuts_of
 from streamtable_cli.decoding import Schemas, decoder_of
 from streamtable_cli.output import AsJson, count, note, printable, show_json, show_table
-from streamtable_cli.reset import named_tables
 from streamtable_cli.session import session_of
 
 CHUNK_OFFSETS = 1_000_000

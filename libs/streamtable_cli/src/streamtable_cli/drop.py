@@ -19,19 +19,11 @@ from streamtable_admin.cluster import Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.declared import load
 from streamtable_admin.errors import NotFound, Refused
-from streamtable_admin.offsets import unread
+from streamtable_admin.offsets import named_tables, unread
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
-from streamtable_cli.reset import (
-    CHANGE_S,
-    OWN,
-    agreed,
-    left_tables,
-    may_be_states,
-    named_tables,
-    refuse_members,
-)
+from streamtable_cli.reset import CHANGE_S, OWN, agreed, left_tables, may_be_states, refuse_members
 from streamtable_cli.session import session_of
 from streamtable_cli.topics import DECLARED
 

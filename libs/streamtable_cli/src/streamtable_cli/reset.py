@@ -31,7 +31,7 @@ from streamtable.graph.timer import TIMERS
 from streamtable.tables.kept import left_names
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
-from streamtable_admin.offsets import TablePosition
+from streamtable_admin.offsets import TablePosition, named_tables
 from streamtable_admin.recreated_inputs import accepted_places, refuse_left_out
 from streamtable_cli.groups import GroupName
 from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
@@ -172,12 +172,6 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
         if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
             found.append(topic)
     return found
-
-
-def named_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
-    """Return the suffixes of the named tables that a group had at its last commits, state tables included."""
-    positions = [TablePosition.decode(each.metadata) for each in committed.values()]
-    return sorted({name for each in positions if each is not None for name in each.tables})
 
 
 def left_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:

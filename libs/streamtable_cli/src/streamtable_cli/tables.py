@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from streamtable import Long
 from streamtable.base.lag import readable
 from streamtable.base.partitioner import murmur2
-from streamtable.base.ports import Codec
+from streamtable.base.ports import CanonicalKeys, Codec, VersionedKeys
 from streamtable.base.types import TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
@@ -63,6 +64,17 @@ class Reading:
 
     def key(self, text: str) -> bytes:
         return key_bytes(text, self.key_type, self.codec)
+
+    def prefix(self, text: str | None) -> bytes:
+        """Return how the selected keys begin. Raises `Refused` if no key of this type begins with another one."""
+        if not text:
+            return b""
+        codec = Long() if self.key_type is KeyType.LONG else None if self.key_type else self.codec
+        if isinstance(codec, CanonicalKeys | VersionedKeys | Long):
+            raise Refused(
+                f"no key of {self.table!r} begins with another one, as {codec!r} encodes them: filter the output instead"
+            )
+        return self.key(text)
 
     def place(self, key: bytes, partitions: int) -> TopicPartition:
         """Return the partition of a key, as the graph says; without a graph by murmur2."""
@@ -173,12 +185,14 @@ def scan(
     """
     reading = _reading(ctx, table, schemas, graph, key_type)
     keys = Keys(
-        reading.key(prefix) if prefix else b"",
+        reading.prefix(prefix),
         reading.key(start) if start is not None else b"",
         reading.key(end) if end is not None else None,
     )
     if keys.end is not None and keys.end <= keys.start:
-        raise Refused(f"--to {end!r} is not after --from {start!r}: no key is between them")
+        raise Refused(
+            f"--to {end!r} is not after --from {start!r} in the order of bytes (numbers below 0 come last)"
+        )
     with reading.session.cluster() as cluster:
         places = cluster.partitions(table)
         asked_at = time.monotonic()
@@ -226,7 +240,7 @@ def watch(
     with reading.session.cluster() as cluster:
         places = cluster.partitions(table)
         if key is None:
-            keys = Keys(reading.key(prefix) if prefix else b"")
+            keys = Keys(reading.prefix(prefix))
             ends = {place: mark.high for place, mark in readable(cluster.admin, places).items()}
         else:
             only = reading.key(key)
