@@ -140,8 +140,10 @@ def test_a_server_that_is_read_only_is_asked_again(database: str, postgres: type
 
 
 def test_a_url_that_is_none_is_refused_at_the_start(postgres: type[Postgres]) -> None:
-    with pytest.raises(ConfigurationError, match="not the URL of a PostgreSQL"):
-        opened(postgres("postgres//nowhere", "events"))
+    with pytest.raises(ConfigurationError, match="not the URL of a PostgreSQL") as refused:
+        opened(postgres("postgresql+psycopg://shop:s3cret@nowhere/shop", "events"))
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__suppress_context__
 
 
 def test_a_column_that_was_made_wider_while_the_sink_runs_takes_the_wider_values(

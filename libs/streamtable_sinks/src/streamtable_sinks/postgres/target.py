@@ -191,8 +191,9 @@ class Postgres(TargetOfOneSink):
                 connect_timeout=_CONNECT_S,
                 tcp_user_timeout=_TCP_TIMEOUT_MS,
             )
-        except psycopg.ProgrammingError as error:
-            raise ConfigurationError(f"not the URL of a PostgreSQL: {error}") from error
+        except psycopg.ProgrammingError:
+            # The error of libpq quotes the URL, with the password.
+            raise ConfigurationError("not the URL of a PostgreSQL, as postgresql://user@host/name") from None
 
     def _set_timeouts(self, session: Session) -> None:
         for name, seconds in self._timeouts.items():
