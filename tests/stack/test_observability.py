@@ -19,6 +19,7 @@ from servicekit.http.metrics import HttpMetrics
 from servicekit.tables.top_list import TopMetrics
 from streamtable.observe import Metrics, registered
 from streamtable_calls.metrics import CallInstruments
+from streamtable_capture.repeats import CaptureInstruments
 from streamtable_query.metrics import QueryMetrics
 from streamtable_spark.jobs.metrics import gauges
 
@@ -61,6 +62,7 @@ def instruments() -> Iterator[Any]:
         CallMetrics.register(registry),
         TopMetrics.register(registry),
         registered(CallInstruments, registry),
+        registered(CaptureInstruments, registry),
         QueryMetrics.register(registry),
     ):
         yield from (each for each in vars(made).values() if isinstance(each, MetricWrapperBase))
