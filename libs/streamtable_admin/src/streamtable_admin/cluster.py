@@ -90,7 +90,7 @@ class Cluster:
         return self.retried(lambda: self.admin.describe_groups(names))
 
     def latest(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """Return the committed offsets of a group, in all topics that exist, without those of a pending transaction."""
+        """Return the committed offsets of a group, in all topics that exist; a pending transaction does not count."""
         try:
             return self.committed(group)
         except TransactionPending as pending:

@@ -232,7 +232,7 @@ class TransactionOrder:
         return found
 
     def _apply(self, table: str, read: ReadChange, counted: Container[str]) -> None:
-        """Apply a change of a transaction. Raises `ConfigurationError` if nobody has waited for it."""
+        """Apply a change of a transaction. Raises `ConfigurationError` if no table has waited for it."""
         if table not in counted:
             raise ConfigurationError(
                 f"the end of a transaction did not count changes of {read.change.source.qualified_table!r} for {table!r}, and it has "

@@ -189,7 +189,7 @@ class TransactionViews(Closing):
         try:
             with closing(self._kafka.table_reader("transaction-views")) as reader:
                 self._follow(reader)
-        except Exception as error:  # noqa: BLE001 - whatever ends the thread, nobody is to take these rows for present ones
+        except Exception as error:  # noqa: BLE001 - whatever ends the thread, its rows must not be served as present ones
             with self._lock:
                 self._failure = error
                 self._lock.notify_all()

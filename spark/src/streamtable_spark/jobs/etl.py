@@ -147,7 +147,7 @@ class Etl:
                     f"{sum(read.get(topic, {}).values())} offsets of the earlier one were read, and later ones are lost. Make a new lake"
                 )
         gone = check_kept(read, starts, ends, allow=settings.allow_missing)
-        # Kept before anything is read: the end of what was read does not show them.
+        # Kept before anything is read: the end of the records that were read does not show them.
         lost = [[*place, span.start, span.end] for place, span in gone.items()]
         missing = [*known.missing, *(each for each in lost if each not in known.missing)]
         for each in settings.contents.topics:
