@@ -142,6 +142,23 @@ def test_a_resumed_partition_delivers_without_the_fetchers_pause_of_a_second(
     )  # a busy machine may take longer now and then, the pause comes each time
 
 
+def test_new_partitions_that_are_resumed_together_do_not_wait_for_one_answer_after_the_other(
+    broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=48)
+    member = join("consumer", topics.name("g"), [topic])
+    until(lambda: len(member.owned) == 48, member)
+
+    def seconds_of_a_start() -> float:
+        began = time.monotonic()
+        member.start(0)
+        return time.monotonic() - began
+
+    wait_until(
+        lambda: seconds_of_a_start() < 0.5
+    )  # with an answer for each it takes 5 s, also on a fast machine
+
+
 def test_an_empty_partition_that_is_resumed_is_read_without_an_error(
     broker: Broker, topics: Topics, join: Join
 ) -> None:

@@ -122,6 +122,29 @@ def test_a_broker_that_does_not_answer_is_asked_again_after_a_moment(
     assert run(restorer, restore).stage is Stage.READY
 
 
+def test_partitions_that_are_assigned_together_are_asked_about_in_one_question(
+    restorer: Restorer, cluster: Any
+) -> None:
+    cluster.committed = {}
+    cluster.marks = {}
+    restores = [restorer.begin(partition) for partition in range(5)]
+    restorer.step(0)
+    assert [restore.stage for restore in restores] == [Stage.READY] * 5
+    assert cluster.asked == ["topics", "offsets", "watermarks"]
+
+
+def test_a_partition_whose_offsets_are_pending_does_not_delay_the_others(
+    restorer: Restorer, cluster: Any
+) -> None:
+    cluster.committed = {}
+    cluster.marks = {}
+    pending = RetryLater("a transaction with committed offsets has not ended")
+    cluster.errors = [pending, pending]  # for all, then for the first alone
+    restores = [restorer.begin(partition) for partition in range(3)]
+    restorer.step(0)
+    assert [restore.stage for restore in restores] == [Stage.ASKING, Stage.READY, Stage.READY]
+
+
 def test_a_state_that_is_lost_fails_with_its_reason(restorer: Restorer, cluster: Any) -> None:
     cluster.committed = {}
     restore = run(restorer, restorer.begin(0))

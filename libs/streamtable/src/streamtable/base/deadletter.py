@@ -85,11 +85,13 @@ class Origin:
         """Return the origin of a replayed record; None if the headers do not belong to a dead letter."""
         found = dict(headers)
         try:
+            stamped = int(found.get(ORIGIN_TIMESTAMP) or b"-1")
             return Origin(
                 topic=(found[ORIGIN_TOPIC] or b"").decode(),
                 partition=int(found[ORIGIN_PARTITION] or b""),
                 offset=int(found[ORIGIN_OFFSET] or b""),
-                timestamp_ms=_int64(int(found.get(ORIGIN_TIMESTAMP) or b"-1")),
+                # Any producer may write headers, with any number.
+                timestamp_ms=stamped if -1 <= stamped < 1 << 63 else -1,
                 attempt=int(found.get(ATTEMPT) or b"1"),
             )
         except (KeyError, ValueError):
@@ -98,11 +100,6 @@ class Origin:
     def dated(self, record: RecordBatch) -> RecordBatch:
         """Return a single replayed record with the timestamp of its origin, which is its event time."""
         return RecordBatch(record.topic, record.partition, [dated(record.messages[0], self.timestamp_ms)])
-
-
-def _int64(number: int) -> int:
-    """Return a number from a header, -1 if it is not a valid one: any producer may write headers."""
-    return number if -1 <= number < 1 << 63 else -1
 
 
 def dead_letter(

@@ -173,10 +173,9 @@ def _kafka_options(value: object) -> KafkaOptions:
     options = KafkaOptions(value) if isinstance(value, Mapping) else KafkaOptions({})
     refused = sorted(REFUSED_KAFKA_OPTIONS.keys() & options.keys())
     if refused:
+        variables = {name: KAFKA_PREFIX + name.upper().replace(".", "_") for name in refused}
         raise ValueError(
-            "\n".join(
-                f"{_variable_of_option(name)}: refused: {REFUSED_KAFKA_OPTIONS[name]}" for name in refused
-            )
+            "\n".join(f"{variables[name]}: refused: {REFUSED_KAFKA_OPTIONS[name]}" for name in refused)
         )
     return options
 
@@ -309,7 +308,3 @@ def _is_option(variable: str) -> bool:
 def _option_of_variable(variable: str) -> str:
     name = variable.removeprefix(KAFKA_PREFIX).lower().replace("_", ".")
     return _UNDERSCORED.get(name, name)
-
-
-def _variable_of_option(name: str) -> str:
-    return KAFKA_PREFIX + name.upper().replace(".", "_")

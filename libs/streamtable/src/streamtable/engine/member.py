@@ -254,8 +254,9 @@ class Member:
     # ---- one turn --------------------------------------------------------------------------------------------------
 
     def _handle(self, batches: list[RecordBatch], since: float, gone_back: set[int]) -> None:
-        for polled in self._budget.parts(batches, self._pending_bytes):
-            task = self.assignment.tasks.get(polled.partition)
+        tasks = self.assignment.tasks
+        for polled in self._budget.parts(batches, lambda: sum(task.changed.bytes for task in tasks.values())):
+            task = tasks.get(polled.partition)
             if task is None or polled.partition in gone_back:
                 # Revoked, not recovered yet, or rewound: it is read again from the position of its table.
                 continue
@@ -345,7 +346,8 @@ class Member:
             return started
         for task in at_work:
             self._seek(task)
-            self._consumer.resume(self.assignment.places(task.partition))
+        self._consumer.resume(place for task in at_work for place in self.assignment.places(task.partition))
+        for task in at_work:
             log.info("task started", group=self.group.name, partition=task.partition,
                      changelog=task.changelog_position, inputs=dict(task.next_offsets))  # fmt: skip
         return started
@@ -373,9 +375,6 @@ class Member:
             or sum(each.memory for each in changed) >= self.settings.cache_bytes // 4
             or any(task.must_commit for task in self.assignment.tasks.values())
         )
-
-    def _pending_bytes(self) -> int:
-        return sum(task.changed.bytes for task in self.assignment.tasks.values())
 
     def _commit_one_alone(self) -> None:
         due = self._due(alone=True)

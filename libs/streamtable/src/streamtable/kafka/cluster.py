@@ -314,7 +314,11 @@ class KafkaCluster:
                 self._change(future, f"creating topic {name!r}", "CREATE", name)
             names = {topic.topic for topic in new}
             self._wait_for_brokers(
-                names, lambda found: len(found) == len(names) and all(map(_has_leaders, found.values()))
+                names,
+                lambda found: (
+                    len(found) == len(names)
+                    and all(each.leader is not None for topic in found.values() for each in topic.partitions)
+                ),
             )
 
     def _wait_for_brokers(
@@ -430,10 +434,6 @@ class KafkaCluster:
 def _retention_ms(config: Mapping[str, str]) -> int | None:
     retention_ms = int(config["retention.ms"]) if "delete" in config["cleanup.policy"] else -1
     return None if retention_ms < 0 else retention_ms
-
-
-def _has_leaders(topic: DescribedTopic) -> bool:
-    return all(partition.leader is not None for partition in topic.partitions)
 
 
 def _offsets_in(answers: Iterable[Partition]) -> dict[TopicPartition, Committed | None]:

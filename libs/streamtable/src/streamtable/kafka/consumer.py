@@ -41,7 +41,7 @@ UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 UNSUPPORTED = KafkaError(KafkaError.UNSUPPORTED_VERSION).str()
 """The same, for a broker that knows the consumer protocol and does not offer it."""
 SEEK_WAIT_S = 2.0
-WAKE_WAIT_S = 0.1
+WAKE_WAIT_S = 0.02
 QUIET_S = 5.0
 
 
@@ -217,16 +217,17 @@ class KafkaGroupConsumer:
         """Make the client's fetcher look at resumed partitions, which it does only after up to a second by itself.
 
         A seek to where reading continues does it, except for offset 0, which changes nothing for the client. Then a
-        question to the leader does it: any will do.
+        question to the leader does it: any will do. It is one for all partitions, since a leader answers only after the
+        fetch before it, which may wait for records.
         """
         at_start = []
         for place in places:
             self._seek(place, self._next[place])
             if self._next[place] == 0:
-                at_start.append(place)
-        with suppress(KafkaException):  # then the fetcher takes its second
-            for place in at_start:
-                self._consumer.get_watermark_offsets(Partition(*place), timeout=WAKE_WAIT_S, cached=False)
+                at_start.append(Partition(*place, OFFSET_BEGINNING))
+        if at_start:
+            with suppress(KafkaException):  # then the fetcher takes its second
+                self._consumer.offsets_for_times(at_start, timeout=WAKE_WAIT_S)
 
     def _seek(self, place: TopicPartition, offset: int) -> None:
         deadline = time.monotonic() + SEEK_WAIT_S

@@ -4,10 +4,11 @@ A partition has its part of the group's own table, if it keeps one, and of each 
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -121,6 +122,22 @@ class Restore:
         return sum(max(0, each.end - each.position) for each in self.readings)
 
 
+class _Answers(NamedTuple):
+    """The offsets of some partitions.
+
+    Attributes:
+        topics: The topics of the group.
+        committed: What is committed for each input, by partition.
+        marks: The watermarks of the inputs and of the group's tables, by partition.
+        asked_at: The wall time when the watermarks were asked for.
+    """
+
+    topics: Mapping[str, TopicInfo]
+    committed: Mapping[int, Mapping[str, Committed | None]]
+    marks: Mapping[int, Mapping[str, Watermarks]]
+    asked_at: float
+
+
 @dataclass(eq=False)
 class Restorer:
     """Runs recoveries. `step` belongs to the background thread, the rest to the main thread.
@@ -205,8 +222,7 @@ class Restorer:
         now = self._clock.monotonic()
         with self._lock:
             asking = [r for r in self._restores.values() if r.stage is Stage.ASKING and r.ask_again_at <= now]
-        for restore in asking:
-            self._try(restore)
+        self._ask(asking)
         self.standby.step(loading=bool(self._restores))
         if self._reader.idle:
             if not asking:
@@ -216,9 +232,21 @@ class Restorer:
             self._reader.step(timeout)
             self._report(now)
 
-    def _try(self, restore: Restore) -> None:
+    def _ask(self, asking: Sequence[Restore]) -> None:
+        """Ask for the offsets of these partitions, in one question about all of them, and begin to load their tables.
+
+        If that fails, each is asked about alone: what one of them waits for does not delay the others.
+        """
+        together = None
+        if len(asking) > 1:
+            with suppress(StreamtableError):
+                together = self._answers(asking)
+        for restore in asking:
+            self._try(restore, together)
+
+    def _try(self, restore: Restore, together: _Answers | None) -> None:
         try:
-            self._prepare(restore)
+            self._prepare(restore, together or self._answers([restore]))
             restore.offsets_pending_since = None
         except RetryLater as error:
             self._wait(restore, error)
@@ -246,23 +274,30 @@ class Restorer:
             restore.waits_for = reason
         restore.ask_again_at = now + _RETRY_SECONDS
 
-    def _prepare(self, restore: Restore) -> None:
-        partition, group = restore.partition, self._group
+    def _answers(self, asking: Sequence[Restore]) -> _Answers:
+        group, partitions = self._group, [restore.partition for restore in asking]
         topics = check_topics(group, self._cluster)
-        places = [TopicPartition(topic, partition) for topic in group.input_topics]
+        places = [TopicPartition(topic, each) for each in partitions for topic in group.input_topics]
         # First the offsets: asking waits for a pending commit of the former owner, and later answers are newer.
         found = self._cluster.stable_offsets(group.name, places)
-        committed: Mapping[str, Committed | None] = {place.topic: found[place] for place in places}
-        if self.tasks is not None:
-            committed = self.tasks.recover(partition, committed)
-        own = [TopicPartition(table, partition) for table in group.tables]
+        committed: dict[int, Mapping[str, Committed | None]] = {}
+        for each in partitions:
+            committed[each] = {topic: found[TopicPartition(topic, each)] for topic in group.input_topics}
+            if self.tasks is not None:
+                committed[each] = self.tasks.recover(each, committed[each])
+        own = [TopicPartition(table, each) for each in partitions for table in group.tables]
         asked_at = self._clock.now()
-        marks = {place.topic: mark for place, mark in self._cluster.watermarks([*places, *own]).items()}
+        marks: dict[int, dict[str, Watermarks]] = {each: {} for each in partitions}
+        for place, mark in self._cluster.watermarks([*places, *own]).items():
+            marks[place.partition][place.topic] = mark
+        return _Answers(topics, committed, marks, asked_at)
+
+    def _prepare(self, restore: Restore, answers: _Answers) -> None:
         with restore.lock:
             if restore.stage is Stage.CANCELLED:
                 return
-            restore.topics, restore.asked_at = topics, asked_at
-            self._plan(restore, committed, marks)
+            restore.topics, restore.asked_at = answers.topics, answers.asked_at
+            self._plan(restore, answers.committed[restore.partition], answers.marks[restore.partition])
             self.failpoint("plan-made")
             self._start(restore)
 
