@@ -1,7 +1,7 @@
 """Event times as columns, against their definitions taken word by word."""
 
 from datetime import timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from hypothesis import given
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamtable.base.event_time import NO_TIME, EventTimes, running_max
 from streamtable.base.topics import Stream
 from streamtable.base.types import RecordBatch
+from streamtable.base.watermarks import Mark
 from streamtable.codec.plain import Long, String
 from streamtable.engine.time.event_time import EventClock, TimedInput
 from streamtable.errors import FutureEventTime, StreamtableError
@@ -90,6 +91,24 @@ def test_a_new_input_of_a_group_does_not_take_the_watermark_back() -> None:
     assert after.watermark_ms == 700
     assert list(after.of("b", [300]).late_before_ms) == [700]
     assert after.times()["b"].stream_ms == NO_TIME
+
+
+MARK = st.builds(Mark, st.integers(0, 2), st.just(3), st.integers(0, 100), st.booleans())
+
+
+@given(st.lists(MARK, max_size=12), st.lists(st.integers(0, 12)))
+def test_marks_of_producers_let_event_time_go_on_as_far_in_one_batch_as_one_by_one(
+    marks: list[Mark], cuts: list[int]
+) -> None:
+    def clock() -> EventClock:
+        return EventClock(EventTime(idle_after=timedelta(seconds=30)), 0, "a", {}, VirtualClock(), "a")
+
+    one_by_one, in_batches = clock(), clock()
+    for mark in marks:
+        one_by_one.marked("a", [mark])
+    for begin, end in pairwise([0, *sorted(cut for cut in cuts if cut < len(marks)), len(marks)]):
+        in_batches.marked("a", marks[begin:end])
+    assert in_batches.times() == one_by_one.times()
 
 
 # ---- clocks from the future ------------------------------------------------------------------------------------------

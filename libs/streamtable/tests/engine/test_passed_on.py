@@ -142,6 +142,13 @@ def test_the_watermark_before_each_record_is_the_least_of_what_producers_have_sa
     assert times.least_ms == -1
 
 
+def test_a_producer_that_was_idle_in_between_does_not_take_the_watermark_back_for_the_records_after_it() -> (
+    None
+):
+    times = ProducerTimes([80, 30], {1})
+    assert times.before_each(2, [(1, Mark(0, 2, 90)), (1, Mark(1, 2, 30))]) == [80, 90]
+
+
 def test_only_a_mark_of_a_producer_that_can_be_is_read() -> None:
     for mark in (Mark(0, 1, 0), Mark(1, 2, 5), Mark(PRODUCERS_MAX - 1, PRODUCERS_MAX, 5)):
         assert Mark.read([("other", b"x"), mark.header]) == mark

@@ -155,10 +155,12 @@ class EventClock:
         self._advance()
 
     def marked(self, topic: str, marks: Iterable[Mark]) -> None:
-        """Note the watermarks of the producers of an input."""
+        """Note the watermarks of the producers of an input.
+
+        One after the other: a producer that is idle in between has let event time go on, in whichever batch its marks come.
+        """
         for mark in marks:
             self._producers[topic].marked(mark)
-        if self._producers[topic].known:
             self._streams[topic] = max(self._streams[topic], self._producers[topic].least_ms)
             self._advance()
 

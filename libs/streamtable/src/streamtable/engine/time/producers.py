@@ -1,7 +1,6 @@
 """The watermarks of the producers of a stream, as a task that reads the stream knows them."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 from streamtable.base.event_time import NO_TIME
 from streamtable.base.watermarks import Mark
@@ -55,11 +54,10 @@ class ProducerTimes:
             records: The number of records.
             marks: The marks between them, each with the number of records before it.
         """
-        later = ProducerTimes(self.watermarks_ms, self.idle_ones)
-        least: list[int] = []
-        for (before, mark), (after, _) in pairwise([*marks, (records, None)]):
-            least += [later.least_ms] * (before - len(least))
-            assert mark is not None, "only the last pair ends with none"
+        later, least = ProducerTimes(self.watermarks_ms, self.idle_ones), list[int]()
+        reached = later.least_ms
+        for before, mark in marks:
+            least += [reached] * (before - len(least))
             later.marked(mark)
-            least += [later.least_ms] * (after - len(least))
-        return least + [later.least_ms] * (records - len(least))
+            reached = max(reached, later.least_ms)
+        return least + [reached] * (records - len(least))
