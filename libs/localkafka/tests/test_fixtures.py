@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from localkafka import fixtures
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics, complaints
 
@@ -43,3 +44,15 @@ def test_the_report_of_a_failed_test_has_the_warnings_of_its_broker(tmp_path: Pa
     usual = "2026-11-23 22:07:23.000 INFO  BrokerServer: [BrokerServer id=1] Waiting for the broker to be unfenced"
     log.write_text(f"{usual}\n{fenced}\n\tat kafka.Broker\n{full}\n")
     assert complaints(log) == [fenced, full]
+
+
+def test_a_broker_of_a_session_has_its_data_in_memory_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fixtures, "_MEMORY", tmp_path)
+    monkeypatch.setattr(fixtures, "_MEMORY_BYTES_LEAST", 1)
+    assert fixtures._memory() == tmp_path
+    monkeypatch.setattr(fixtures, "_MEMORY_BYTES_LEAST", 2**80)
+    assert fixtures._memory() is None
+    monkeypatch.setattr(fixtures, "_MEMORY", tmp_path / "none")
+    assert fixtures._memory() is None

@@ -3,7 +3,9 @@
 Loaded with `pytest_plugins = ["localkafka.fixtures"]` in the root conftest.py.
 """
 
+import os
 import re
+import shutil
 import tempfile
 import uuid
 from collections.abc import Generator, Iterator, Mapping
@@ -31,6 +33,9 @@ PATIENT = {
     "broker.session.timeout.ms": "120000",
     "metadata.max.idle.interval.ms": "10000",
 }
+# To create a topic is mostly work of the file system. A broker whose data are in memory needs two thirds of the CPU time.
+_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders in it have random names
+_MEMORY_BYTES_LEAST = 4 * 2**30
 _ANSWER_SECONDS = 60  # on a busy machine
 _COMPLAINT = re.compile(r"\S+ \S+ (WARN|ERROR|FATAL) |.*handleBroker(Fenced|Unfenced)")
 _LINES_MAX = 40
@@ -89,7 +94,7 @@ class OwnCluster(Protocol):
 def broker() -> Iterator[Broker]:
     """A broker for the whole session (with xdist: for each worker). Tests must not stop it."""
     with ExitStack() as stack:
-        yield _started(stack, Broker(_folder(stack), overrides=BRISK | PATIENT, brief=True))
+        yield _started(stack, Broker(_folder(stack, _memory()), overrides=BRISK | PATIENT, brief=True))
 
 
 @pytest.fixture
@@ -103,7 +108,7 @@ def topics(broker: Broker) -> Iterator[Topics]:
 @pytest.fixture(scope="session")
 def _second_broker() -> Iterator[Broker]:
     with ExitStack() as stack:
-        yield _started(stack, Broker(_folder(stack), overrides=BRISK | PATIENT, brief=True))
+        yield _started(stack, Broker(_folder(stack, _memory()), overrides=BRISK | PATIENT, brief=True))
 
 
 @pytest.fixture
@@ -169,8 +174,20 @@ def complaints(log_file: Path) -> list[str]:
     return [line for line in lines if _COMPLAINT.match(line)][-_LINES_MAX:]
 
 
-def _folder(stack: ExitStack) -> Path:
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamtable-kafka-")))
+def _folder(stack: ExitStack, within: Path | None = None) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamtable-kafka-", dir=within)))
+
+
+def _memory() -> Path | None:
+    """The file system in memory if it has room for all that a session sends; None for the usual temporary folder.
+
+    For the brokers of a session, which no test kills: those of one test may be about what is on a disk.
+    """
+    try:
+        has_room = shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_LEAST
+    except OSError:  # of Linux only
+        return None
+    return _MEMORY if has_room and os.access(_MEMORY, os.W_OK) else None
 
 
 def _started(stack: ExitStack, made: B) -> B:
