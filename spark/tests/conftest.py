@@ -1,9 +1,11 @@
 """One Spark session for all tests of this folder in a process: it takes longer to start than most of them run."""
 
 import gc
+import os
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +23,16 @@ SMALL_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # A plan is not made again after each of its stages.
     "spark.sql.adaptive.enabled": "false",
+    # Else the first `lower` of a process maps all characters there are, for seconds: ours gets hexadecimal digits.
+    "spark.sql.icu.caseMappings.enabled": "false",
 }
 """Plans run a few times on a few rows: to optimize them costs more than it saves. Jobs that run as programs do."""
+SEARCHED_FIRST = (
+    "spark-catalyst_*", "spark-sql*", "spark-core_*", "spark-*", "scala-*", "hadoop-client-*", "log4j-*", "netty-*",
+    "jackson-*", "json4s-*", "parquet-*",
+)  # fmt: skip
+"""The jars in which most classes are found. Spark gives Java its nearly 300 jars in the order of the folder, and for each class
+Java searches one after another: a fifth of the time that it computes in its first minutes."""
 
 
 @pytest.fixture(scope="session")
@@ -31,13 +41,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     # Imported here, since this file is read also where PySpark is not installed and these tests are skipped.
     from streamtable_spark.session import Local, connect  # noqa: PLC0415 - see above
 
-    session = connect("tests", Local(partitions=2, brief=True, scratch=tmp_path_factory.mktemp("spark")))
+    local = Local(partitions=2, brief=True, scratch=tmp_path_factory.mktemp("spark"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-class-path {searched_first()} pyspark-shell")
+        session = connect("tests", local)
     for name, value in SMALL_DATA.items():
         session.conf.set(name, value)
         # Also for tasks that belong to no query, such as reading Delta's log.
         session.sparkContext.setLocalProperty(name, value)
     yield session
     session.stop()
+
+
+def searched_first() -> str:
+    """Return a class path of the jars in which most of Spark's classes are."""
+    import pyspark  # noqa: PLC0415 - as above
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    found = dict.fromkeys(path for pattern in SEARCHED_FIRST for path in sorted(jars.glob(pattern)))
+    return os.pathsep.join(map(str, found))
 
 
 @pytest.fixture(scope="session")
