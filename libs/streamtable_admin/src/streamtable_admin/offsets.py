@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamtable.base import lag
 from streamtable.base.types import Committed, TopicPartition
 from streamtable.tables.position import TablePosition
+from streamtable_admin import lag
 from streamtable_admin.cluster import Cluster, GroupDescription
 from streamtable_admin.errors import NotFound
 from streamtable_admin.reading import PATIENT, ReadLimits, read_to
@@ -95,7 +95,7 @@ def unread(
     limits: ReadLimits = PATIENT,
     complete: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Return the number of records that can be read from `starts` on, to the end or up to `ends`; see `streamtable.base.lag`.
+    """Return the number of records that can be read from `starts` on, to the end or up to `ends`; see `streamtable_admin.lag`.
 
     Args:
         cluster: The cluster to read from.

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from streamtable.base.lag import readable
 from streamtable.base.types import TopicPartition
 from streamtable.errors import StateLost
 from streamtable.graph.group import HANDLED, IDS, STATES
@@ -15,6 +14,7 @@ from streamtable.graph.timer import TIMERS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import DecodedValue, Decoder
 from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.lag import readable
 from streamtable_admin.offsets import named_tables
 from streamtable_admin.reading import read_to
 from streamtable_cli.consistent_cut import Cut, cuts_of

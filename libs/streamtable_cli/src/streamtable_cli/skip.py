@@ -12,13 +12,13 @@ from typing import Annotated
 import typer
 
 from streamtable.base.deadletter import Origin, dead_letter
-from streamtable.base.lag import readable
 from streamtable.base.ports import TransactionalProducer
 from streamtable.base.topics import legal_name
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.lag import readable
 from streamtable_admin.reading import read_to
 from streamtable_admin.recreated_inputs import recreated_inputs
 from streamtable_cli.groups import GroupName

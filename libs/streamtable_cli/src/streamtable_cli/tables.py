@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Long
-from streamtable.base.lag import readable
 from streamtable.base.partitioner import murmur2
 from streamtable.base.ports import CanonicalKeys, Codec, VersionedKeys
 from streamtable.base.types import TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
 from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.lag import readable
 from streamtable_admin.reading import follow, read_to
 from streamtable_admin.records import TopicRecord, record_at, records_of
 from streamtable_cli.decoding import Graph, KeyType, Schemas, decoder_of, key_bytes

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from streamtable.base.lag import readable
 from streamtable_admin.decode import DecodedValue, Decoder, headers_document
+from streamtable_admin.lag import readable
 from streamtable_admin.reading import follow, read_to
 from streamtable_admin.records import TopicRecord, last_records, records_of, starts_at
 from streamtable_cli.decoding import Graph, Schemas, decoder_of

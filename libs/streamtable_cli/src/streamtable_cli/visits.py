@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from streamtable.base.lag import readable
 from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
 from streamtable.graph.visiting import VisitProgress
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
+from streamtable_admin.lag import readable
 from streamtable_admin.reading import read_to
 
 OPEN_S = 30.0

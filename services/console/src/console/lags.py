@@ -7,10 +7,10 @@ import structlog
 
 from console.clusters import LIMITS
 from contracts.records import ProcessStatus
-from streamtable.base.lag import COUNTED_MAX, readable
 from streamtable.base.types import TopicPartition
 from streamtable.errors import StreamtableError
 from streamtable_admin.cluster import Cluster
+from streamtable_admin.lag import COUNTED_MAX, readable
 from streamtable_admin.offsets import unread
 
 log: Any = structlog.get_logger()

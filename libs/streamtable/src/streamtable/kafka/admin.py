@@ -248,7 +248,7 @@ class KafkaAdmin(KafkaCluster):
         """Delete a topic, and wait until the broker does not show it any more; no error if there is none. Raises `RetryLater`."""
         (future,) = self._admin.delete_topics([name], request_timeout=self._timeout).values()
         self._existing(future, "DELETE", name)
-        self._wait_for_brokers({name}, lambda found: not found)
+        self._wait_visible({name}, lambda: not self._described({name}, self._timeout))
 
     def own_settings(self, topic: str) -> dict[str, str]:
         """Return the settings of this topic that are not defaults, to create it again with."""

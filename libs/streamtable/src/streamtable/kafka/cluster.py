@@ -161,7 +161,10 @@ class KafkaCluster:
         return self._asked_again(places, self._watermarks)
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._asked_again(places, self._stable_ends)
+        committed, latest = IsolationLevel.READ_COMMITTED, OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's
+        return self._asked_again(
+            places, lambda asked: self._listed(self._list_offsets(asked, latest, committed))
+        )
 
     def _asked_again(
         self,
@@ -185,9 +188,6 @@ class KafkaCluster:
         high = self._list_offsets(asked, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client's
         lows, highs = self._listed(low), self._listed(high)
         return {place: Watermarks(lows[place], highs[place]) for place in asked}
-
-    def _stable_ends(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._listed(self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED))  # type: ignore[no-untyped-call]  # the client's
 
     def _list_offsets(
         self,
@@ -313,19 +313,12 @@ class KafkaCluster:
             for name, future in self._admin.create_topics(new, request_timeout=self._timeout).items():
                 self._change(future, f"creating topic {name!r}", "CREATE", name)
             names = {topic.topic for topic in new}
-            self._wait_for_brokers(
-                names,
-                lambda found: (
-                    len(found) == len(names)
-                    and all(each.leader is not None for topic in found.values() for each in topic.partitions)
-                ),
-            )
+            self._wait_visible(names, lambda: self._have_leaders(names))
 
-    def _wait_for_brokers(
-        self, names: Collection[str], done: Callable[[Mapping[str, DescribedTopic]], bool]
-    ) -> None:
-        """Wait until the answering broker's description of these topics is `done`. Raises `RetryLater`."""
-        self._wait_visible(names, lambda: done(self._described(names, self._timeout)))
+    def _have_leaders(self, names: Collection[str]) -> bool:
+        found = self._described(names, self._timeout)
+        leaders = [partition.leader for topic in found.values() for partition in topic.partitions]
+        return len(found) == len(names) and None not in leaders
 
     def _wait_visible(self, names: Collection[str], done: Callable[[], bool]) -> None:
         """Wait until a change of these topics is `done` for the answering broker. Raises `RetryLater`."""
