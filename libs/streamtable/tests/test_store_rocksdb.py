@@ -54,8 +54,10 @@ def child(program: str, *arguments: str) -> subprocess.Popen[str]:
 WRITER = """
     import sys
     from pathlib import Path
+    from streamtable.store import rocksdb
     from streamtable.store.rocksdb import RocksStores
     root, bulk = Path(sys.argv[1]), eval(sys.argv[2])
+    rocksdb._FILLING_FROM = int(sys.argv[3])
     store = RocksStores(root, memory_bytes=8 << 20).open("clicks-table", 0)
     for n in range(100_000):
         # One row that only this write has, and ten that each write changes.
@@ -65,9 +67,9 @@ WRITER = """
 """
 
 
-def kill_writer_after(writes: int, root: Path, bulk: str) -> int:
+def kill_writer_after(writes: int, root: Path, bulk: str, filling_from: int = 1_000_000) -> int:
     """Return the number of the last write that the writer reported."""
-    writer = child(WRITER, str(root), f"lambda n: {bulk}")
+    writer = child(WRITER, str(root), f"lambda n: {bulk}", str(filling_from))
     assert writer.stdout is not None
     last = -1
     for line in writer.stdout:
@@ -98,26 +100,81 @@ def test_a_kill_loses_no_write_that_returned(writes: int, root: Path, stores: Ro
     assert assert_a_prefix_was_kept(stores.open(TABLE, 0)) >= last + 1
 
 
+FILLING_FROM = pytest.mark.parametrize("filling_from", [0, 1_000_000])
+
+
+@FILLING_FROM
 @pytest.mark.parametrize("writes", [3, 700, 2500])
 def test_a_kill_during_bulk_writes_leaves_a_prefix_with_its_checkpoint(
-    writes: int, root: Path, stores: RocksStores
+    writes: int, filling_from: int, root: Path, stores: RocksStores
 ) -> None:
-    last = kill_writer_after(writes, root, "True")
+    last = kill_writer_after(writes, root, "True", filling_from)
     kept = assert_a_prefix_was_kept(stores.open(TABLE, 0))
     assert kept <= last + 2  # the kill may come between a write and its telling
     if writes == 2500:
         assert kept > 0, "20 MB were written through memory tables of 2 MB: some of it is on disk"
 
 
+@FILLING_FROM
 @pytest.mark.parametrize("bulk", ["n < 300", "n % 7 != 0", "n % 100 >= 50"])
 def test_a_kill_after_bulk_writes_turned_into_plain_ones_leaves_no_hole(
-    bulk: str, root: Path, stores: RocksStores
+    bulk: str, filling_from: int, root: Path, stores: RocksStores
 ) -> None:
-    last = kill_writer_after(350, root, bulk)
+    last = kill_writer_after(350, root, bulk, filling_from)
     kept = assert_a_prefix_was_kept(stores.open(TABLE, 0))
     is_bulk: Callable[[int], bool] = eval(f"lambda n: {bulk}")
     last_plain = max(n for n in range(last + 1) if not is_bulk(n))
     assert kept >= last_plain + 1
+
+
+# ---- many bulk writes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filling(stores: RocksStores) -> RocksStore:
+    """A store in the middle of many bulk writes: 30,000 rows, and every third of them again, or deleted."""
+    store = stores.open(TABLE, 0)
+    for start in range(0, 30_000, 1_000):
+        store.write([(b"%06d" % n, b"old") for n in range(start, start + 1_000)], b"1", bulk=True)
+    store.write([(b"%06d" % n, None if n % 2 else b"new") for n in range(0, 30_000, 3)], b"2", bulk=True)
+    assert store._filling
+    return store
+
+
+EXPECTED = {b"%06d" % n: b"old" if n % 3 else b"new" for n in range(30_000) if n % 3 or not n % 2}
+
+
+def test_rows_of_many_bulk_writes_are_read_in_order_at_any_time(filling: RocksStore) -> None:
+    for number in range(2):
+        assert (filling.get(b"000000"), filling.get(b"000003"), filling.get(b"000004")) == (
+            b"new",
+            None,
+            b"old",
+        )
+        assert dict(rows_of(filling)) == EXPECTED
+        assert [key for key, _ in rows_of(filling)] == sorted(EXPECTED)
+        assert filling.get_many([b"000001", b"000003"]) == [b"old", None]
+        assert filling.checkpoint() == b"2"
+        if number == 0:
+            filling.write([(b"000001", b"old")], b"2")
+
+
+def test_a_store_that_is_filled_and_read_in_turns_has_all_rows(filling: RocksStore) -> None:
+    with ThreadPoolExecutor(1) as reader:
+        for number in range(3):
+            rows = [(b"%d-%06d" % (number, n), b"more") for n in range(30_000)]
+            filling.write(rows, b"3", bulk=True)
+            assert reader.submit(filling.get, b"000006").result() == b"new"
+            assert not filling._filling, "reads are not to be slow for long"
+    filling.write([], b"4")
+    assert len(rows_of(filling)) == len(EXPECTED) + 90_000
+
+
+def test_a_store_that_was_filled_is_complete_when_it_is_opened_again(filling: RocksStore, root: Path) -> None:
+    filling.close()
+    stores = RocksStores(root)
+    assert dict(rows_of(stores.open(TABLE, 0))) == EXPECTED
+    stores.close()
 
 
 # ---- damage --------------------------------------------------------------------------------------------------------

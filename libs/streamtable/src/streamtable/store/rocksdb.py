@@ -17,6 +17,7 @@ from rocksdict import (
     Cache,
     DbClosedError,
     DBCompressionType,
+    MemtableFactory,
     Options,
     Rdict,
     RdictIter,
@@ -43,6 +44,7 @@ _AFTER_ROWS = b"\2"
 # large rows one.
 _FIRST_CHUNK, _LARGEST_CHUNK = 512, 16 << 10
 _ROW_BYTES = 64
+_FILLING_FROM = 25_000  # rows: about as many as pay for opening the database twice more
 _RANGES_AT_ONCE = 64  # read while the store cannot be closed
 _CLOSE_SECONDS = 10.0
 _DAMAGE = ("Corruption", "Invalid argument", "IO error: No such file")
@@ -142,7 +144,7 @@ class RocksStores:
             raise ConfigurationError(f"{table!r}, {partition}: not a table and partition to make a folder of")
         return self._root / table / str(partition)
 
-    def _options(self, *, create: bool) -> Options:
+    def _options(self, *, create: bool, filling: bool) -> Options:
         blocks = BlockBasedOptions()
         blocks.set_block_cache(self._cache)
         blocks.set_bloom_filter(10, False)  # bits for each key, of the newer format; false positives: 1 %
@@ -153,6 +155,10 @@ class RocksStores:
         options.create_if_missing(create)
         options.set_block_based_table_factory(blocks)
         options.set_write_buffer_manager(self._memtables)
+        if filling:
+            # Rows are appended, and sorted by the flush in a thread of RocksDB; but each read would sort them before.
+            options.set_memtable_factory(MemtableFactory.vector())
+            options.set_allow_concurrent_memtable_write(False)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_write_buffer_size(4 << 20)
         options.set_max_write_buffer_number(3)
@@ -198,14 +204,17 @@ class RocksStore:
         self._unlogged.disable_wal = True  # type: ignore[assignment,method-assign] # stub says method, it is a property
         self._scans: set[_Scan] = set()
         self._closing = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._filling = False
+        self._bulk_rows = 0
         create = not folder.identify(table, partition)
         with self._named_errors():
-            self._rows = Rdict(str(folder.rows), stores._options(create=create))  # noqa: SLF001 - one unit
+            self._rows = self._database(create=create)
         # Unlogged rows of an earlier process are on disk or lost: nothing is pending at the start.
         self._owes_flush = False
 
     def get(self, key: bytes) -> bytes | None:
+        if self._filling:
+            self._fill(None)
         try:
             value: bytes | None = self._rows.get(ROW + key)
         except Exception as error:  # rocksdict raises the bare class
@@ -213,6 +222,8 @@ class RocksStore:
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self._filling:
+            self._fill(None)
         with self._named_errors():
             get = self._rows.get  # for each: a list of keys takes longer, if they are many
             return [get(ROW + key) for key in keys]
@@ -228,6 +239,7 @@ class RocksStore:
             else:
                 put(ROW + key, value)
         put(CHECKPOINT, checkpoint)
+        self._fill(batch.len() if bulk else None)
         with self._named_errors():
             if self._owes_flush and not bulk:
                 # After a crash the log would restore this write, but not the bulk writes before it: a gap.
@@ -236,6 +248,21 @@ class RocksStore:
             self._owes_flush = bulk
             self._rows.write(batch, self._unlogged if bulk else self._logged)
         self._stores._relieve()  # noqa: SLF001 - one unit
+
+    def _fill(self, rows: int | None) -> None:
+        """Open the database anew for appending, after many rows in bulk writes alone; and as usual for all else (None)."""
+        self._bulk_rows = 0 if rows is None else self._bulk_rows + rows
+        if self._filling != (self._bulk_rows > _FILLING_FROM):
+            with self._closing, self._named_errors():
+                if not self._is_closed and not self._scans:
+                    self._rows.flush()
+                    self._close_rows()
+                    self._owes_flush, self._filling = False, not self._filling
+                    self._rows = self._database(create=False)
+
+    def _database(self, *, create: bool) -> Rdict:
+        options = self._stores._options(create=create, filling=self._filling)  # noqa: SLF001 - one unit
+        return Rdict(str(self._folder.rows), options)
 
     def checkpoint(self) -> bytes | None:
         with self._named_errors():
@@ -248,9 +275,7 @@ class RocksStore:
     ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         first = ROW + (start or b"")
         after = _AFTER_ROWS if end is None else ROW + end
-        with self._closing, self._named_errors():
-            if self._is_closed:
-                raise self._closed_error()
+        with self._held():
             scan = _Scan(self, self._rows.iter(), first, after, reverse=reverse)
             self._scans.add(scan)
         try:
@@ -269,13 +294,21 @@ class RocksStore:
         self._read(bounds, repeat(found))
         return found
 
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the open database for reads of ranges: it is not closed meanwhile."""
+        if self._filling:
+            self._fill(None)
+        with self._closing, self._named_errors():
+            if self._is_closed:
+                raise self._closed_error()
+            yield
+
     def _read(self, bounds: Sequence[tuple[bytes, bytes]], into: Iterable[list[tuple[bytes, bytes]]]) -> None:
         """Add the rows with start <= key < end of each range to the list that comes with it."""
         lists = iter(into)
         for first in range(0, len(bounds), _RANGES_AT_ONCE):
-            with self._closing, self._named_errors():
-                if self._is_closed:
-                    raise self._closed_error()
+            with self._held():
                 _add_rows(
                     self._rows.iter(), zip(bounds[first : first + _RANGES_AT_ONCE], lists, strict=False)
                 )
