@@ -17,15 +17,14 @@ topics, through which a flow sends records to its next group, are recorded like 
   that is not in the record is then refused, and so is an inner topic.
 """
 
-from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 from streamtable.base.evolution import unknown_version, versions_in
 from streamtable.errors import StateLost, StateMeaningChanged
+from streamtable.tables.seen import digest_of
 
 OWN, IDS, HANDLED = "table", "ids", "handled"
 """The names of a group's own table, and of the engine's named tables whose rows are of one input each."""
@@ -36,7 +35,6 @@ _LEFT_CHARS = 32  # of one table that was left, beside its name
 _LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
 _MEANING_CHARS_MAX = 120
 _CODECS_CHARS_MAX = 24
-_DIGEST_BYTES = 6
 
 
 @dataclass(frozen=True)
@@ -174,9 +172,7 @@ def is_inner_topic(name: str) -> bool:
 
 def digest(text: str) -> str:
     """Return eight characters that stand for a text; "" for an empty one."""
-    return (
-        urlsafe_b64encode(blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()).decode() if text else ""
-    )
+    return digest_of(text) if text else ""
 
 
 def bounded_meaning(text: str) -> str:

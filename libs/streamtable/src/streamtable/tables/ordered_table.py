@@ -64,15 +64,12 @@ class OrderedTable(WorkingTable[V]):
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         keys = set(keys)
-        if self._touched is not None:
-            self._touched |= keys
-        if self.fresh is not None:
-            self.fresh |= keys
+        self._note(keys)
         return super().changing(keys)
 
     def put(self, key: bytes, value: V | None) -> None:
         super().put(key, value)
-        self._note(key)
+        self._note((key,))
 
     def forget_notes(self) -> None:
         """Empty `notes`."""
@@ -117,7 +114,7 @@ class OrderedTable(WorkingTable[V]):
 
     def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
         super().restore(key, data, changed=changed)
-        self._note(key)
+        self._note((key,))
         self.forget_notes()
 
     def committed(self) -> None:
@@ -172,11 +169,10 @@ class OrderedTable(WorkingTable[V]):
     def _peek(self, key: bytes, data: bytes | None) -> V | None:
         return None if data is None else self._decoded(key, data)
 
-    def _note(self, key: bytes) -> None:
-        if self._touched is not None:
-            self._touched.add(key)
-        if self.fresh is not None:
-            self.fresh.add(key)
+    def _note(self, keys: Collection[bytes]) -> None:
+        for noted in (self._touched, self.fresh):
+            if noted is not None:
+                noted.update(keys)
 
     def _unchanged(self) -> None:
         self._touched, self._ordered = None, []

@@ -7,6 +7,7 @@ records of, the topic that it was.
 
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
@@ -50,8 +51,8 @@ class SeenInputs:
                 inputs that a version of the program does not read, and a later version may read them again.
         """
         topics = [topic for topic in sorted(topic_ids) if read.get(topic, 0) > 0]
-        ids = {_digest(topic): _digest(topic_ids[topic]) for topic in topics}
-        inputs = {_digest(topic) for topic in topic_ids}
+        ids = {digest_of(topic): digest_of(topic_ids[topic]) for topic in topics}
+        inputs = {digest_of(topic) for topic in topic_ids}
         ids |= {topic: each for topic, each in before.items() if topic not in inputs}
         return dict(list(ids.items())[:TOPICS_MAX])
 
@@ -65,11 +66,13 @@ class SeenInputs:
 
     def knows(self, topic: str) -> bool:
         """Return whether records of this topic had been read."""
-        return self.ids is not None and _digest(topic) in self.ids
+        return self.ids is not None and digest_of(topic) in self.ids
 
     def is_other(self, topic: str, topic_id: str) -> bool:
         """Return whether the topic was deleted and created again."""
-        return self.ids is not None and self.ids.get(_digest(topic), _digest(topic_id)) != _digest(topic_id)
+        return self.ids is not None and self.ids.get(digest_of(topic), digest_of(topic_id)) != digest_of(
+            topic_id
+        )
 
     def encode(self) -> list[int | str]:
         """Return one value of the JSON document in the metadata."""
@@ -78,12 +81,10 @@ class SeenInputs:
     @staticmethod
     def decode(metadata: str) -> "SeenInputs | None":
         """Read the metadata of a committed offset; None if a tool has set it, or an older version without this."""
-        try:
+        with suppress(orjson.JSONDecodeError):
             match orjson.loads(metadata):
                 case {"seen": seen}:
                     return SeenInputs.read(seen)
-        except orjson.JSONDecodeError:
-            return None
         return None
 
     @staticmethod
@@ -113,7 +114,7 @@ class Recreated:
     def __str__(self) -> str:
         return (
             f"{self.topic} was deleted and created again: the group has read the topic whose id has the digest "
-            f"{self.digest_read}, and the topic of today has the id {self.topic_id}, with the digest {_digest(self.topic_id)}"
+            f"{self.digest_read}, and the topic of today has the id {self.topic_id}, with the digest {digest_of(self.topic_id)}"
         )
 
 
@@ -136,9 +137,10 @@ def recreated(
             own = TopicPartition(topic, place.partition)
             if each is not None and (place == own or own not in seen) and each.is_other(topic, topic_id):
                 assert each.ids is not None, "it knows the topic"
-                found[topic] = Recreated(topic, each.ids[_digest(topic)], topic_id)
+                found[topic] = Recreated(topic, each.ids[digest_of(topic)], topic_id)
     return found
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Return eight characters that stand for a text."""
     return urlsafe_b64encode(blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()).decode()

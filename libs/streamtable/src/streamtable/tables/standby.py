@@ -213,13 +213,9 @@ class Standby:
         free = [each for each in self._missing() if now >= self._free_at.get(each.partition, self._begins_at)]
         for place in free[:_OPENED_AT_ONCE]:
             try:
+                expand, header = self.expand.get(place.topic), self.prefix_headers.get(place.topic, "")
                 self._replicas[place] = PartitionReplica(
-                    self._stores,
-                    *place,
-                    self._clock,
-                    spare=True,
-                    expand=self.expand.get(place.topic),
-                    prefix_header=self.prefix_headers.get(place.topic, ""),
+                    self._stores, *place, self._clock, spare=True, expand=expand, prefix_header=header
                 )
             except StoreInUse as error:
                 log.debug("another process holds the store of this partition", reason=str(error))

@@ -93,14 +93,10 @@ class WorkingTable(RowCache[V]):
         else:
             values = [None if row is None else encode(row) for row in map(self._rows.__getitem__, keys)]
         changes = list(zip(keys, values, strict=True))
-        key_sizes, value_sizes = (
-            list(map(len, keys)),
-            [0 if value is None else len(value) for value in values],
-        )
+        key_sizes, value_sizes = list(map(len, keys)), [len(value or b"") for value in values]
         if max(key_sizes) + max(value_sizes) > bytes_max:  # perhaps: if they are of one row
-            refuse_if_larger(
-                max(map(sum, zip(key_sizes, value_sizes, strict=True))), bytes_max, "a row of the table"
-            )
+            largest = max(map(sum, zip(key_sizes, value_sizes, strict=True)))
+            refuse_if_larger(largest, bytes_max, "a row of the table")
         mean = (sum(key_sizes) + sum(value_sizes)) / len(keys)
         self._row_bytes = 0.5 * self._row_bytes + 0.5 * mean
         middle = len(keys) // 2
@@ -121,8 +117,7 @@ class WorkingTable(RowCache[V]):
         with self.store.scan(None if after is None else after + b"\0") as rows:
             stored = [key for key, _ in islice(rows, limit)]
         done = len(stored) < limit
-        found = set(stored)
-        found.update(
+        found = set(stored).union(
             key for key in self._changed if (after is None or key > after) and (done or key <= stored[-1])
         )
         keys = sorted(key for key in found if self._rows.get(key, True) is not None)

@@ -375,14 +375,9 @@ class Restorer:
         return records, not unsettled((before[topic], now) for topic, now in records.items())
 
     def _replica(self, table: str, partition: int, store: Store | None = None) -> PartitionReplica:
+        expand, header = self._expand.get(table), self.prefix_headers.get(table, "")
         return PartitionReplica(
-            self._stores,
-            table,
-            partition,
-            self._clock,
-            store=store,
-            expand=self._expand.get(table),
-            prefix_header=self.prefix_headers.get(table, ""),
+            self._stores, table, partition, self._clock, store=store, expand=expand, prefix_header=header
         )
 
     def _open(self, restore: Restore, table: str) -> LocalPosition | None:
