@@ -19,7 +19,21 @@ from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from streamtable import App, Avro, Context, Group, Input, Join, Persist, Stream, String, Table, Typed
+from streamtable import (
+    App,
+    Avro,
+    Bytes,
+    Context,
+    Group,
+    Input,
+    Join,
+    Lookup,
+    Persist,
+    Stream,
+    String,
+    Table,
+    Typed,
+)
 from streamtable.errors import DeserializationError
 from streamtable.flow import Flow
 from streamtable_codecs import Confluent, HttpRegistry, JsonSchema, Protobuf
@@ -144,6 +158,44 @@ def test_tombstones_joined_tables_flows_and_records_without_the_header_are_read_
         (record,) = tester.records(out)
         assert record.value == {"id": "eventsrows"}
         assert [name for name, _ in record.headers if name == HEADER] == []
+
+
+@pytest.mark.parametrize("how", ["join", "lookup"])
+@pytest.mark.parametrize("begins", [True, False], ids=["begins to read headers", "reads headers no more"])
+def test_a_group_whose_codec_reads_other_headers_loads_its_copies_of_a_table_again(
+    how: str, begins: bool, client: SchemaRegistryClient, registry: HttpRegistry  # noqa: FBT001 - a parameter
+) -> None:  # fmt: skip
+    events = Stream("events", String(), String())
+    seen: list[Any] = []
+
+    def edited(codec: Any) -> Group[str, Any]:
+        rows = Table("rows", String(), codec)
+
+        def look(ctx: Context[str, Any], event: str) -> None:
+            seen.append(ctx.join(rows) if how == "join" else ctx.lookup(rows, event))
+
+        edge = Join(rows) if how == "join" else Lookup(rows)
+        return Group("edited", Input(events, look), edge, Persist(Bytes()))
+
+    with_headers = Avro(AVRO, Confluent(registry))
+    groups = [edited(Bytes()), edited(with_headers)]
+    serialize = AvroSerializer(client, json.dumps(AVRO), conf=IN_HEADER)
+    (first, headers), (second, _) = (written(serialize, "rows", {"id": each}) for each in ("a", "b"))
+    with Tester() as tester:
+        tester.kafka.create_topic("rows", 1, compacted=True)
+        tester.kafka.append("rows", b"a", first, headers=headers, partition=0)
+        before, after = groups if begins else reversed(groups)
+        tester.run(before)
+        tester.emit(events, "a", "a")
+        tester.advance(2)  # with a commit, which writes the joined table's position too
+        tester.stop(before)
+        tester.kafka.append("rows", b"b", second, headers=headers, partition=0)
+        tester.start(after)
+        tester.advance(2)
+        tester.emit(events, "a", "a")
+        tester.emit(events, "b", "b")
+        assert tester.dead_letters(after) == []
+    assert seen[1:] == ([{"id": "a"}, {"id": "b"}] if begins else [first, second])
 
 
 @pytest.mark.broker

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,12 @@ def test_metadata_of_another_tool_is_no_position(metadata: str) -> None:
 def test_a_local_position_survives_its_way_through_the_store() -> None:
     position = LocalPosition(7, "id", 12.5, {"in": 3}, partitions=4, whole=False)
     assert LocalPosition.decode(position.encode()) == position
+    prefixed = replace(position, prefix_header="id")
+    assert LocalPosition.decode(prefixed.encode()) == prefixed
+
+
+def test_an_earlier_version_reads_a_local_position_without_a_header_of_prefixes() -> None:
+    assert b"prefix_header" not in LocalPosition(7, "id", 12.5).encode()
 
 
 @pytest.mark.parametrize(

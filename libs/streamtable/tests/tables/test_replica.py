@@ -48,6 +48,24 @@ def local(replica: PartitionReplica) -> LocalPosition:
     return found
 
 
+# ---- the stored values -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second"), [("", "id"), ("id", ""), ("id", "other")])
+def test_rows_are_loaded_again_where_the_header_of_their_prefixes_is_another_one(
+    first: str, second: str, reopen: Open, batch: Make, topic: TopicInfo
+) -> None:
+    before = reopen(prefix_header=first)
+    before.apply(batch("t", [(b"a", b"1")]))
+    assert before.mark_current(1.0)
+    assert local(reopen(prefix_header=first)).prefix_header == first
+    after = reopen(follow=False, prefix_header=second)
+    assert (after.local(), after.complete, after.store.get(b"a")) == (None, False, None)
+    after.follow(topic, 0)
+    after.apply(batch("t", [(b"a", b"1")]))
+    assert local(after).prefix_header == second
+
+
 # ---- states ----------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ failure its records are handled carefully, so that each can be undone alone (`en
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -416,11 +417,7 @@ class Task(BaseTask):
         return LocalPosition.of(topic, changelog_position, now, inputs=next_offsets).encode()
 
     def _joined_checkpoint(self, table: str, next_offsets: Mapping[str, NextOffset]) -> bytes:
-        topic, now, begins = self._topics[table], self._clock.now(), _begins(self.stores[table])
-        return LocalPosition.of(topic, next_offsets[table], now, begins=begins).encode()
-
-
-def _begins(store: Store) -> int | None:
-    """Return the topic's first offset when the store was loaded, as its recovery has noted it."""
-    checkpoint = store.checkpoint()
-    return None if checkpoint is None else LocalPosition.decode(checkpoint).begins
+        now, before = self._clock.now(), self.stores[table].checkpoint()
+        # How it was loaded stays as its recovery has recorded it.
+        loaded = LocalPosition.decode(before) if before else LocalPosition.of(self._topics[table], 0, now)
+        return replace(loaded, changelog=next_offsets[table], current_at=now).encode()

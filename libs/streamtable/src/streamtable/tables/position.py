@@ -165,6 +165,7 @@ class LocalPosition:
         whole: Whether the store has ever been complete: false while a copy is loaded for the first time.
         begins: The first offset of the topic when the rows were loaded; None if it is not known. Rows whose records have
             been deleted since then are still in the copy, but no longer in the topic.
+        prefix_header: The header whose prefixes the stored values begin with; "": values are as in the records.
     """
 
     changelog: int
@@ -174,6 +175,7 @@ class LocalPosition:
     partitions: int = 0
     whole: bool = True
     begins: int | None = None
+    prefix_header: str = ""
 
     @classmethod
     def of(cls, topic: TopicInfo, changelog: int, current_at: float, **more: Any) -> "LocalPosition":
@@ -181,7 +183,9 @@ class LocalPosition:
         return cls(changelog, topic.topic_id, current_at, partitions=topic.partitions, **more)
 
     def encode(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        # A deployment may go back to an earlier version, which does not know the last field.
+        known = {name: value for name, value in asdict(self).items() if value or name != "prefix_header"}
+        return orjson.dumps(known)
 
     @staticmethod
     def decode(checkpoint: bytes) -> "LocalPosition":
@@ -189,7 +193,7 @@ class LocalPosition:
         try:
             match LocalPosition(**orjson.loads(checkpoint)):
                 case LocalPosition(
-                    int(), str(), int() | float(), dict(), int(), bool(), int() | None
+                    int(), str(), int() | float(), dict(), int(), bool(), int() | None, str()
                 ) as position:
                     return position
         except (orjson.JSONDecodeError, TypeError) as error:

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from enum import Enum
 
 import structlog
@@ -72,6 +73,7 @@ class PartitionReplica:
         expand: Makes the rows of the store; None: they are the records.
         listener: Called with every batch after it is in the store, once the replica has been complete.
         applying: Makes the span around every batch, once the replica has been complete.
+        prefix_header: See `ports.HeaderPrefix`. A store whose values were written with another one is discarded.
 
     Attributes:
         position: The next changelog offset to apply.
@@ -110,12 +112,8 @@ class PartitionReplica:
         self._topic: TopicInfo | None = None
         self._limit: int | None = None
         self._ends: deque[tuple[float, int]] = deque(maxlen=_ENDS_KEPT)  # with the time it was asked for
-        self._has_rows = self.complete = False
-        self._state = ReplicaState.OPENING
-        self.position = 0
         self.begins: int | None = None
         self.end: int | None = None
-        self.current_at = clock.now()
         self.failure: Exception | None = None
         try:
             self.store = stores.open(table, partition, spare=spare) if store is None else store
@@ -148,9 +146,19 @@ class PartitionReplica:
         return self._topic.topic_id
 
     def local(self) -> LocalPosition | None:
-        """Return the checkpoint of the store; None if it is new. Raises `StoreCorrupted`."""
-        checkpoint = self.store.checkpoint()
-        return LocalPosition.decode(checkpoint) if checkpoint is not None else None
+        """Return the checkpoint of the store; None if it is new.
+
+        Raises:
+            StoreCorrupted: It is damaged, or holds values as another codec reads them.
+        """
+        if (checkpoint := self.store.checkpoint()) is None:
+            return None
+        local, header = LocalPosition.decode(checkpoint), self._prefix_header
+        if (loaded := local.prefix_header) != header:
+            raise StoreCorrupted(
+                f"it was loaded with prefixes from the header {loaded!r}, not from {header!r}"
+            )
+        return local
 
     # ---- transitions -----------------------------------------------------------------------------------------------
 
@@ -213,7 +221,8 @@ class PartitionReplica:
             if self._expand is not None:
                 written = self._expand(self.store, written)
             # Loading is bulk; once complete, rows are written through, so that a crash costs no reload.
-            self.store.write(written, self._checkpoint(position), bulk=not self.complete)
+            checkpoint = replace(self._live(), changelog=position).encode()
+            self.store.write(written, checkpoint, bulk=not self.complete)
             # Last: a reader that takes the position and then a row finds at least the state of that position.
             self.position = position
         if self._listener is not None and self.complete:
@@ -249,7 +258,7 @@ class PartitionReplica:
         """Record in the store that it was current at this wall time: its age decides later whether it can be used."""
         self.current_at = at
         try:
-            self.store.write((), self._checkpoint(self.position))
+            self.store.write((), self._live().encode())
         except StoreCorrupted as error:
             self.fail(error)
             return False
@@ -299,21 +308,16 @@ class PartitionReplica:
     def _reset(self, local: LocalPosition | None) -> None:
         """Begin with the checkpoint of the store."""
         self._state = ReplicaState.OPENING
-        self._has_rows = local is not None
-        self.position = local.changelog if local else 0
-        self.begins = local.begins if local else None
-        self.complete = local.whole if local else False
+        self._has_rows: bool = local is not None
         # Until it has caught up, its age does not improve, however many records are applied. A first load is as old as
         # its beginning: tombstones of that time may be deleted before the load reaches their offsets.
-        self.current_at = local.current_at if local else self._clock.now()
+        local = local or LocalPosition(0, "", self._clock.now(), whole=False)
+        self.position, self.begins = local.changelog, local.begins
+        self.complete, self.current_at = local.whole, local.current_at
         self.end = self._limit = self.failure = None
         self._ends.clear()
 
     def _live(self) -> LocalPosition:
-        return LocalPosition(self.position, self.topic_id, self.current_at, begins=self.begins)
-
-    def _checkpoint(self, position: int) -> bytes:
         assert self._topic is not None, "it is not followed"
-        return LocalPosition.of(
-            self._topic, position, self.current_at, whole=self.complete, begins=self.begins
-        ).encode()
+        more = {"whole": self.complete, "begins": self.begins, "prefix_header": self._prefix_header}
+        return LocalPosition.of(self._topic, self.position, self.current_at, **more)
