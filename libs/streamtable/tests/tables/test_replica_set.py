@@ -222,6 +222,27 @@ def test_a_topic_that_is_created_again_while_it_is_followed_is_loaded_again(
     assert [rig.row(P0, b"a"), rig.row(P1, b"c")] == [None, None]
 
 
+@pytest.mark.parametrize("silent", [True, False], ids=["no answer", "no topic"])
+def test_a_copy_ages_while_it_is_not_known_whether_the_topic_is_still_the_same(
+    silent: bool, rig: Rig, monkeypatch: pytest.MonkeyPatch  # noqa: FBT001 - a parameter
+) -> None:  # fmt: skip
+    rig.start()
+    rig.until(lambda: rig.copies.ready)
+    current_at: list[float] = []
+
+    def answer(_: Any) -> Any:
+        current_at.append(rig.copies.all()[0].current_at)
+        if silent:
+            raise RetryLater("no answer")
+        return {}
+
+    with monkeypatch.context() as away:
+        away.setattr(rig.log.known, "topic_ids", answer)
+        rig.until(lambda: len(current_at) > 3)
+    assert len(set(current_at[1:])) == 1
+    rig.until(lambda: rig.copies.all()[0].current_at > current_at[-1])
+
+
 def test_a_reader_refused_by_a_topic_that_was_created_again_loads_it_again(
     rig: Rig, topic_info: Callable[..., TopicInfo]
 ) -> None:
@@ -247,7 +268,7 @@ def test_a_reader_that_is_refused_for_an_unknown_reason_asks_again(
         return {}
 
     with monkeypatch.context() as away:
-        away.setattr(rig.log.known, "topics", answer)
+        away.setattr(rig.log.known, "topic_ids", answer)
         rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
         assert asked.wait(60)
         assert not rig.failed.is_set()

@@ -139,7 +139,6 @@ def test_a_row_is_never_older_than_a_change_that_was_reported(
         changed(partition, rows, offset)
         notified.append(offset)
 
-    view._replicas._listener = tell
     view._replicas.all()[0]._listener = tell
     for number in range(2, 60):
         log.write("k", [number])

@@ -32,6 +32,7 @@ from streamtable.tables.position import TablePosition
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable.views.watch import CopyReloaded
+from streamtable_testing.tester import Tester
 
 TABLE = Table("g-table", String(), Long())
 COUNT = 4
@@ -333,6 +334,25 @@ def test_a_watch_ends_with_an_error_when_the_copy_is_loaded_again(
         write(alice=10)
         assert (change := again.next(60)) is not None
         assert change.value == 10
+
+
+def test_rows_of_a_topic_and_of_a_longer_one_of_the_same_name_are_mixed_for_a_second_at_most() -> None:
+    def create(tester: Tester, name: str, count: int) -> None:
+        tester.kafka.create_topic("t", 1, compacted=True)
+        for number in range(count):
+            tester.kafka.append("t", f"{name}{number}".encode(), Long().encode(number), partition=0)
+
+    with Tester() as tester:
+        create(tester, "old", 5)
+        view = tester.view(Table("t", String(), Long()))
+        tester.advance(2)
+        watch = view.watch()
+        tester.kafka.delete_topic("t")
+        create(tester, "new", 8)
+        tester.advance(2)
+        assert [key for key, _ in view.range()] == [f"new{number}" for number in range(8)]
+        with pytest.raises(CopyReloaded):
+            watch.next(0)
 
 
 @pytest.mark.parametrize("ask", [View.get, View.answer])

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -30,7 +31,7 @@ log = structlog.get_logger()
 
 _WAKE_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-_CHECK_SECONDS = 30.0  # between two checks of the topic itself
+_CHECK_SECONDS = 30.0  # between two checks of the number of partitions
 _SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
 
@@ -92,12 +93,11 @@ class ReplicaSet:
         self._table = table
         self._stores = stores
         self._clock = clock
-        self._listener = listener
         self._gauges = gauges
         self._on_end = on_end
         self._on_discard = on_discard
-        self._applying = applying
-        self._prefix_header = prefix_header
+        self._open = partial(PartitionReplica, stores, table, clock=clock, listener=listener,
+                             applying=applying, prefix_header=prefix_header)  # fmt: skip
         self._replicas: list[PartitionReplica] = []
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -108,6 +108,7 @@ class ReplicaSet:
         self._silence = ""  # why Kafka has not answered the last question
         self._saved_at = clock.monotonic()
         self._asked_at = 0.0  # wall time
+        self._checked_at = clock.monotonic()
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
@@ -266,7 +267,7 @@ class ReplicaSet:
     ) -> Generator[None, None, None]:
         """Keep the replicas current until the topic is deleted and created again."""
         places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
-        following, asked_at, checked_at = False, -_LOOK_SECONDS, self._clock.monotonic()
+        following, asked_at = False, -_LOOK_SECONDS
         try:
             while True:
                 if self._clock.monotonic() - asked_at >= _LOOK_SECONDS:
@@ -275,12 +276,10 @@ class ReplicaSet:
                         if not following:
                             following = True
                             self._begin(topic, marks, reader)
-                        shorter = any(marks[each.place].high < each.position for each in self._replicas)
-                        if shorter or asked_at - checked_at >= _CHECK_SECONDS:
-                            checked_at = asked_at
-                            if self._recreated(topic, cluster):
-                                return
-                        self._compare(marks, shorter=shorter)
+                        # After the ends, which are of this topic only if it is still there.
+                        if recreated := self._recreated(topic, cluster):
+                            return
+                        self._compare(marks, known=recreated is False)
                     for replica in self._replicas:
                         self._gauges.show(replica, self._clock.now())
                 if following and self._mend(topic, cluster, reader):
@@ -301,15 +300,16 @@ class ReplicaSet:
         self._silence = ""
         return marks
 
-    def _compare(self, marks: Marks, *, shorter: bool) -> None:
-        """Compare the replicas with the offsets of the log. `shorter`: its ends are not reliable, as one has decreased."""
+    def _compare(self, marks: Marks, *, known: bool) -> None:
+        """Compare the replicas with the offsets of the log. `known`: they are of the topic that the rows are of."""
+        known = known and all(marks[each.place].high >= each.position for each in self._replicas)
         for replica in self._replicas:
             low, high = marks[replica.place]
             replica.low = low
             # The process or Kafka may have stalled: deletions meanwhile may have left no tombstones in the log.
             if reason := replica.outlived(self._asked_at) or replica.behind_start(low):
                 replica.fail(StoreCorrupted(reason))
-            elif not shorter:
+            elif known:
                 replica.observe_end(self._asked_at, low, high)
         self._judge()
         self._save_current()
@@ -319,14 +319,17 @@ class ReplicaSet:
 
         Raises `TopicMismatch` if it has more partitions now.
         """
+        now, found = self._clock.monotonic(), topic
         try:
-            found = cluster.topics([self._table]).get(self._table)
+            topic_id = cluster.topic_ids([self._table]).get(self._table)
+            if topic_id == topic.topic_id and now - self._checked_at >= _CHECK_SECONDS:
+                self._checked_at, found = now, cluster.topics([self._table]).get(self._table, topic)
         except RetryLater as error:
             log.warning("view cannot describe its topic", table=self._table, reason=str(error))
             return None
-        if found is None:
+        if topic_id is None:
             return None  # deleted, possibly to be recreated
-        if found.topic_id == topic.topic_id:
+        if topic_id == found.topic_id:
             if found.partitions != topic.partitions:
                 raise self._more_partitions(topic.partitions, found.partitions)
             return False
@@ -350,17 +353,6 @@ class ReplicaSet:
                 opened.callback(found[-1].close)
             opened.pop_all()
             return found
-
-    def _open(self, partition: int) -> PartitionReplica:
-        return PartitionReplica(
-            self._stores,
-            self._table,
-            partition,
-            self._clock,
-            listener=self._listener,
-            applying=self._applying,
-            prefix_header=self._prefix_header,
-        )
 
     def _begin(self, topic: TopicInfo, marks: Marks, reader: ChangelogReader) -> None:
         """Decide for each replica whether its rows can be used, and follow all."""
