@@ -119,6 +119,30 @@ def test_a_topic_that_was_created_again_is_noticed_and_its_readers_hear_of_it(
     assert reader.closed
 
 
+def test_a_topic_that_was_created_again_and_is_longer_is_read_from_its_start_after_an_error(
+    tail: Tail[str, str],
+    reader: Any,
+    cluster: Any,
+    old: Any,
+    record: Any,
+    topic_info: Callable[..., TopicInfo],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_follower, "_CHECK_SECONDS", 0.0)
+    reader.logs[PLACE] = [record(b"a", b"1", offset) for offset in range(5)]
+    until(lambda: tail._parts[0].position == 5)
+    new = [f"new{offset}" for offset in range(8)]
+    with tail.follow("a") as following:
+        cluster.marks[PLACE] = Watermarks(0, 8)
+        for each in (old, reader):
+            each.logs[PLACE] = [record(b"a", value.encode(), offset) for offset, value in enumerate(new)]
+        cluster.infos["s"] = topic_info("s", partitions=1, topic_id="another")
+        # Until the topic's id is compared, Kafka's client continues at its offset.
+        with pytest.raises(ChangesMissed):
+            _ = [next_of(following) for _ in new]
+        assert [next_of(following) for _ in new] == new
+
+
 def test_a_reader_of_old_records_gets_the_error_of_a_damaged_one_behind_what_comes_before_it(
     tail: Tail[str, str], reader: Any, cluster: Any, old: Any, record: Any
 ) -> None:

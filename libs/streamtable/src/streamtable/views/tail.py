@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from itertools import takewhile
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import structlog
@@ -87,12 +88,8 @@ class _KeptPartition:
 
     def add(self, record: _Kept) -> None:
         self._records.append(record)
-        of_key = self._of_key.get(record.key)
-        if of_key is None:
-            of_key = self._of_key[record.key] = deque()
-            self.size += _KEY_BYTES
-        of_key.append(record)
-        self.size += record.size
+        self.size += record.size + (0 if record.key in self._of_key else _KEY_BYTES)
+        self._of_key.setdefault(record.key, deque()).append(record)
 
     def forget_first(self) -> None:
         first = self._records.popleft()
@@ -106,12 +103,8 @@ class _KeptPartition:
 
     def since(self, key: bytes, offset: int) -> list[_Kept]:
         """Return the records of a key from an offset on, which is not before `start`."""
-        found: deque[_Kept] = deque()
-        for record in reversed(self._of_key.get(key, ())):  # mostly few are new
-            if record.offset < offset:
-                break
-            found.appendleft(record)
-        return list(found)
+        newest = reversed(self._of_key.get(key, ()))  # mostly few are new
+        return list(takewhile(lambda record: record.offset >= offset, newest))[::-1]
 
 
 class _Read(NamedTuple):
@@ -133,6 +126,7 @@ class Following(Closing, Generic[K, V]):
     def __init__(self, tail: "Tail[K, V]", key: bytes, partition: int, offset: int) -> None:
         self.key, self.partition = key, partition
         self.read_to = offset  # all records before it have been returned, or are in the list
+        self.topic_id = tail.topic_id  # of the topic that the offset is of
         self.wake: Wake = bool
         self._tail = tail
         self._found: deque[_Kept] = deque()
@@ -229,7 +223,8 @@ class Tail(Closing, Generic[K, V]):
         self._log, self._name, self._kept_bytes, self._before = log_, f"tail-{name}", kept_bytes, before
         self._closed = closed
         self._windows = stream.key if isinstance(stream.key, WindowedKeys) else None
-        self._lock = threading.Lock()  # of the next five
+        self._lock = threading.Lock()  # of the next six
+        self.topic_id = ""
         self._parts: list[_KeptPartition] = []
         self._ends: list[int] = []
         self._waiting: dict[tuple[int, bytes], set[Following[K, V]]] = {}
@@ -275,7 +270,8 @@ class Tail(Closing, Generic[K, V]):
         Args:
             key: The key; of a stream with windows the key without its window.
             partition: The partition of the offset.
-            offset: The first offset to return, such as a `Following.offset`; None: the present end.
+            offset: The first offset to return, such as a `Following.offset`; None: the present end. It does not say which topic
+                it is of: where the topic was created again since, and is longer, records before the offset are missing.
 
         Raises:
             NotReady: It has not read up to the end yet.
@@ -302,6 +298,10 @@ class Tail(Closing, Generic[K, V]):
         with self._lock:
             self._check()
             part = self._parts[following.partition]
+            if (
+                following.topic_id != self.topic_id
+            ):  # its offset says nothing about a topic that was created again
+                following.topic_id, following.read_to = self.topic_id, -1
             if not part.start <= following.read_to <= part.position:
                 return None
             found = part.since(following.key, following.read_to)
@@ -383,7 +383,7 @@ class Tail(Closing, Generic[K, V]):
         follower = TopicFollower(self._log, self._cluster(), self.stream.name, self._before, len(self._parts))
         with self._lock:
             self._parts = [_KeptPartition(start) for start in follower.starts]
-            self._ends = follower.ends
+            self._ends, self.topic_id = follower.ends, follower.info.topic_id
             # Together with the above: what a reader has seen must not be compared with a new position.
             wakes = self._all_waiting()
         wake_all(wakes)

@@ -12,7 +12,7 @@ from streamtable.errors import InputLost, RetryLater, TopicMismatch, TopicMissin
 
 _POLL_RECORDS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
-_CHECK_SECONDS: Final = 30.0  # how often the topic itself is looked at
+_CHECK_SECONDS: Final = 1.0  # how often the topic itself is looked at
 
 
 class TopicFollower:
