@@ -126,6 +126,20 @@ def whole(batch_: BatchContext[str, str, Any], records: RecordBatch, handler: Ca
     batch_.whole(records, keys, [value.decode() for value in records.values if value], handler)
 
 
+def test_keys_that_are_equal_in_python_and_have_a_row_each_are_not_read_together(
+    table: WorkingTable[Any], batch: Make
+) -> None:
+    table.put(b"1", 5)
+
+    def handle(records: BatchContext[Any, Any, Any]) -> None:
+        assert records.get_many([1, 1]) == {1: 5}
+        with pytest.raises(ValueError, match="equals another key in Python"):
+            records.get_many([1, True])
+
+    context: BatchContext[Any, Any, Any] = BatchContext(table, Json(), services(Emitted()))
+    context.whole(batch("in", [(b"1", b"x")]), [1], [b"x"], handle)
+
+
 def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: WorkingTable[Any], batch: Make) -> None:
     table.put(b"b", 5)
     seen: list[Any] = []

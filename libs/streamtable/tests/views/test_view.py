@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
-from streamtable.base.keys import after_prefix
+from streamtable.base.keys import ListKey, after_prefix
 from streamtable.base.partitioner import partition_for
 from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import Table
 from streamtable.base.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
-from streamtable.codec.plain import Long, String
+from streamtable.codec.plain import Json, Long, String
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -389,6 +389,21 @@ def test_many_answers_come_also_for_keys_without_a_row(view: View[str, int]) -> 
 
 
 # ---- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+def test_keys_that_are_equal_in_python_and_have_a_row_each_are_not_asked_for_together() -> None:
+    keys = Json()
+    with Tester() as tester:
+        tester.kafka.create_topic("t", 1, compacted=True)
+        for key, row in ((1, 10), (True, 20), ([0.0], 30), ([-0.0], 40)):
+            tester.kafka.append("t", keys.encode(key), Long().encode(row), partition=0)
+        view = tester.view(Table("t", keys, Long()))
+        assert view.get_many([1, [0.0], 1]) == {1: 10, ListKey([0.0]): 30}
+        assert [view.get(key) for key in (1, True, [0.0], [-0.0])] == [10, 20, 30, 40]
+        for two in ([1, True], [[0.0], [-0.0]]):
+            for ask in (view.get_many, view.answers):
+                with pytest.raises(ValueError, match="equals another key in Python"):
+                    ask(two)
 
 
 def test_a_snapshot_holds_the_rows_of_its_partition_as_they_were(view: View[str, int], write: Write) -> None:

@@ -12,7 +12,7 @@ from streamtable import Ack, BadToken, Kafka, PartitionNotAssigned, Table, Unrea
 from streamtable.base.clock import Clock, SystemClock
 from streamtable.base.closing import Closing
 from streamtable.base.decoding import decoded
-from streamtable.base.keys import as_key, prefix_span, spans_of
+from streamtable.base.keys import encoded_keys, prefix_span, spans_of
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import Span, TopicInfo
 from streamtable.base.topics import hash_of_rows
@@ -152,11 +152,13 @@ class TableQueries(Closing, Generic[K, V]):
         max_age: float | None = None,
         stale_ok: float | None = None,
     ) -> dict[K, QueryAnswer[V]]:
-        """Return the answers for many keys, also for those that have no row. Raises like `get`."""
+        """Return the answers for many keys, also for those that have no row.
+
+        Raises like `get`, and `ValueError` for keys that are equal in Python and have a row each, such as 1 and True in JSON.
+        """
         ask = self._asking(timeout, max_age, stale_ok)
         keys_of: dict[int, dict[bytes, K]] = {}
-        for key in keys:
-            data = self.table.key.encode(key)
+        for key, data in encoded_keys(self.table.key, keys).items():
             keys_of.setdefault(self._hash(data) % ask.partitions, {})[data] = key
         found: dict[K, QueryAnswer[V]] = {}
         for partition, encoded in keys_of.items():
@@ -164,7 +166,7 @@ class TableQueries(Closing, Generic[K, V]):
             for first in range(0, len(datas), KEYS_MAX):
                 part = datas[first : first + KEYS_MAX]
                 answers = self._get(ask, partition, part, 0)
-                found |= {as_key(encoded[data]): answer for data, answer in zip(part, answers, strict=True)}
+                found |= {encoded[data]: answer for data, answer in zip(part, answers, strict=True)}
         return found
 
     async def aget(

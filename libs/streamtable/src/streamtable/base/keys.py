@@ -1,6 +1,6 @@
 """Keys: one form for equal keys, their order in ranges, and records as keys of results."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from streamtable.base.ports import CanonicalKeys, Codec, OrderedKeys, Span, VersionedKeys, WindowedKeys
@@ -32,6 +32,23 @@ def as_key(value: Any) -> Any:
         return ListKey(value)
     # A key in a window: its first field is the key.
     return value._make((as_key(value[0]), *value[1:])) if hasattr(kind, "_make") else value
+
+
+def encoded_keys(codec: Codec[K], keys: Iterable[K]) -> dict[K, bytes]:
+    """Return the encoded keys by key, in a form that can be looked up.
+
+    Raises:
+        ValueError: Two keys are equal in Python, and different keys of the table: a result could hold one of them only.
+    """
+    keys = list(keys)
+    encoded = list(zip(map(as_key, keys), map(codec.encode, keys), strict=True))
+    found = dict(encoded)
+    for key, data in encoded:
+        if found[key] != data:
+            raise ValueError(
+                f"{key!r} equals another key in Python, but not in {codec!r}: ask for each alone"
+            )
+    return found
 
 
 def canonical(codec: Codec[K]) -> Codec[K]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
-from streamtable.base.keys import as_key
+from streamtable.base.keys import encoded_keys
 from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Headers, RecordBatch
@@ -467,13 +467,13 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
 
         Raises:
             WrongPartition: A key belongs to another partition: send an event to it with `loopback`.
+            ValueError: Two keys are equal in Python, and have a row each, such as 1 and True in JSON.
         """
-        own = keys is self.keys
-        keys = list(dict.fromkeys(map(as_key, keys)))
-        encoded = list(map(self._key_codec.encode, keys))
+        own, found = keys is self.keys, encoded_keys(self._key_codec, keys)
+        encoded = list(found.values())
         if not own:
             self._refuse_other_partitions(encoded)
-        return dict(zip(keys, self._rows.get_many(encoded), strict=True))
+        return dict(zip(found, self._rows.get_many(encoded), strict=True))
 
     def put_many(self, rows: Mapping[K, V | None]) -> None:
         """Write rows of this partition; None deletes a row.

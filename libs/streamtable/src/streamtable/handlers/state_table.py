@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from streamtable.base.keys import as_key, prefix_span, spans_of
+from streamtable.base.keys import encoded_keys, prefix_span, spans_of
 from streamtable.base.ports import Codec
 
 K = TypeVar("K")
@@ -100,9 +100,9 @@ class StateTable(Generic[K, V]):
         return self.raw.get(self._encode(key))
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:
-        """Return the rows of several keys, None where there is none."""
-        keys = list(dict.fromkeys(map(as_key, keys)))
-        return dict(zip(keys, self.raw.get_many(map(self._encode, keys)), strict=True))
+        """Return the rows of several keys, None where there is none. Equal keys are refused as by `View.get_many`."""
+        encoded = encoded_keys(self.state.key, keys)
+        return dict(zip(encoded, self.raw.get_many(encoded.values()), strict=True))
 
     def put(self, key: K, row: V) -> None:
         """Write the row of a key."""

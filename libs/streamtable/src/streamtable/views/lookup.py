@@ -32,14 +32,12 @@ class LookupTable(View[K, V]):
         self._keeping = threading.Lock()
         super().__init__(*args, **kwargs)
 
-    def get(self, key: K) -> V | None:
-        """Return the row of a key, None if there is none. Raises `NotReady`."""
-        data = self.table.key.encode(key)
+    def _get(self, key: bytes) -> V | None:
         self._whole()
         if self._kept_of != self._replicas.loads:
             self._forget()
-        value = self._kept[data] if data in self._kept else self._read_and_keep(data)
-        return None if value is None else self._reader.value(data, value)
+        value = self._kept[key] if key in self._kept else self._read_and_keep(key)
+        return None if value is None else self._reader.value(key, value)
 
     def _read_and_keep(self, data: bytes) -> bytes | None:
         loads, changes = self._replicas.loads, self._changes

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from streamtable.base.closing import Closing
-from streamtable.base.keys import as_key, prefix_span, spans_of
+from streamtable.base.keys import encoded_keys, prefix_span, spans_of
 from streamtable.base.message import prefix_header
 from streamtable.base.topics import Table, hash_of_rows
 from streamtable.base.tracing import tracer_of
@@ -267,13 +267,15 @@ class View(Closing, Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the row of a key, or None. Raises `NotReady`, and `UnreadableRow` if it cannot be decoded."""
-        data = self.table.key.encode(key)
-        value = self._read(data)
-        return None if value is None else self._reader.value(data, value)
+        return self._get(self.table.key.encode(key))
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
-        """Return the rows of those keys that have one. Raises like `get`."""
-        return {as_key(key): row for key in keys if (row := self.get(key)) is not None}
+        """Return the rows of those keys that have one.
+
+        Raises like `get`, and `ValueError` for keys that are equal in Python and have a row each, such as 1 and True in JSON.
+        """
+        encoded = encoded_keys(self.table.key, keys)
+        return {key: row for key, data in encoded.items() if (row := self._get(data)) is not None}
 
     def answer(self, key: K, *, stale_ok: bool = False) -> Answer[V]:
         """Return the row of a key with partition, offset and age.
@@ -289,7 +291,9 @@ class View(Closing, Generic[K, V]):
             NotReady: The view is not ready; with `stale_ok`: there is no complete copy on disk.
             UnreadableRow: The row cannot be decoded.
         """
-        data = self.table.key.encode(key)
+        return self._answer(self.table.key.encode(key), stale_ok=stale_ok)
+
+    def _answer(self, data: bytes, *, stale_ok: bool) -> Answer[V]:
         loads, copies = self._replicas.loads, self._whole(stale_ok=stale_ok)
         copy = copies[self._hash(data) % len(copies)]
         # Position and age before the row: the answer may hold more than it says, never less.
@@ -303,8 +307,9 @@ class View(Closing, Generic[K, V]):
         return Answer(row, copy.partition, offset, age, stale)
 
     def answers(self, keys: Iterable[K], *, stale_ok: bool = False) -> dict[K, Answer[V]]:
-        """Return answers as `answer` does for many keys, also for those that have no row."""
-        return {as_key(key): self.answer(key, stale_ok=stale_ok) for key in keys}
+        """Return answers as `answer` does for many keys, also for those that have no row. Equal keys are refused as by `get_many`."""
+        encoded = encoded_keys(self.table.key, keys)
+        return {key: self._answer(data, stale_ok=stale_ok) for key, data in encoded.items()}
 
     @contextmanager
     def snapshot(
@@ -465,6 +470,10 @@ class View(Closing, Generic[K, V]):
         return watch
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _get(self, key: bytes) -> V | None:
+        value = self._read(key)
+        return None if value is None else self._reader.value(key, value)
 
     def _read(self, key: bytes) -> bytes | None:
         loads, copies = self._replicas.loads, self._whole()
