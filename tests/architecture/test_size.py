@@ -19,7 +19,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_codecs": 1_458,
     "libs/streamtable_supervisor": 542,  # aim 500
     "libs/streamtable_cli": 3_723,  # aim 3,200
-    "libs/streamtable_query": 1_605,
+    "libs/streamtable_query": 1_600,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_306,  # aim 3,000
     "libs/servicekit": 5_979,  # aim 6,000

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from struct import pack
 from typing import Any
 
 import pytest
 
-from streamtable import Count, Group, Input, Long, Persist, Stream, String
+from streamtable import Count, Group, Input, Long, Persist, Stream, String, Table
 from streamtable.errors import GraphError
-from streamtable.flow import Flow, Session, Tumbling, Windowed
+from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
 from streamtable_testing import Tester
 
 CLICKS: Stream[str, str] = Stream("clicks", String(), String())
@@ -53,6 +54,28 @@ def test_keys_that_begin_with_another_key_are_not_taken_for_its_windows(tester: 
     view = tester.view(counts.table)
     assert [windowed.key for windowed, _ in view.windows("a")] == ["a"]
     assert [windowed.key for windowed, _ in view.windows(longer)] == [longer]
+
+
+@pytest.mark.parametrize(
+    ("keys", "foreign"),
+    [
+        (WindowedKey(String(), MINUTE), [b"a" + pack(">q", -2 * MINUTE), b"xy"]),
+        (SessionKey(String()), [b"a" + pack(">qq", 20, -1), b"xy"]),
+    ],
+    ids=["windows", "sessions"],
+)
+def test_a_foreign_row_among_the_windows_of_a_key_is_skipped_and_counted(
+    keys: Any, foreign: list[bytes], tester: Tester
+) -> None:
+    table: Table[Any, int] = Table("windows", keys, Long())
+    good = [Windowed(key, 0, MINUTE) for key in ("a", "")]
+    tester.kafka.create_topic("windows", 1, compacted=True)
+    for key in [*map(keys.encode, good), *foreign]:
+        tester.kafka.append("windows", key, Long().encode(1), partition=0)
+    view = tester.view(table)
+    for window in good:
+        rows = view.windows(window.key)
+        assert (list(rows), rows.unreadable) == ([(window, 1)], 1)
 
 
 def test_sessions_are_found_by_any_moment_of_them(tester: Tester) -> None:

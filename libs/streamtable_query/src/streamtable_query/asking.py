@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
@@ -20,7 +21,7 @@ from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable.tables.position import TablePosition
 from streamtable.views.read_your_writes import CommitWatcher
-from streamtable.views.rows import RowList
+from streamtable.views.rows import RowIterator, RowList
 from streamtable.views.windows import END_MS, WindowRange
 from streamtable_query.answers import KINDS, SOURCES, Asking, QueryAnswer, Routes, Source
 from streamtable_query.channels import Channels, why_not
@@ -267,14 +268,9 @@ class TableQueries(Closing, Generic[K, V]):
         span = WindowRange.of(self.table, key, since_ms, until_ms)
         topic = self.topic.known()
         partition = self._hash(span.start) % topic.partitions
-        found: RowList[K, V] = RowList()
         read = self._pages(topic, partition, (span.start, span.end))
-        for data, row in span.of_key((data, row) for _, data, row in read):
-            try:
-                found.append(self._row(partition, data, row))
-            except UnreadableRow:
-                found.unreadable += 1
-        return found
+        found = span.of_key((data, row) for _, data, row in read)
+        return RowIterator(found, partial(self._row, partition), bool).taken()
 
     def wait_for(self, ack: Ack, timeout: float) -> int:
         """Wait until the effect of an event shows. All later answers of this object show it too, whichever process answers.

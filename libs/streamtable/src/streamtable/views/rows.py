@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -59,6 +60,13 @@ class RowIterator(Iterator[tuple[K, V]]):
 
     def __next__(self) -> tuple[K, V]:
         return next(self._rows)
+
+    def taken(self, limit: int | None = None) -> RowList[K, V]:
+        """Return the next rows as a list, at most `limit` of them, and close it."""
+        rows: RowList[K, V] = RowList(islice(self, limit))
+        rows.unreadable = self.unreadable
+        self.close()
+        return rows
 
     def close(self) -> None:
         """Release the store, which otherwise happens when the iterator is collected."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Generic, TypeVar
 
 from streamtable.base.closing import Closing
@@ -367,11 +366,8 @@ class View(Closing, Generic[K, V]):
             GraphError: There are bounds, and the keys have no order.
         """
         spans = spans_of(self.table.key, start, end, self.table.name)
-        found = self._rows((row for span in spans for row in self._scan(*span)), on_unreadable)
-        rows: RowList[K, V] = RowList(islice(found, limit))
-        rows.unreadable = found.unreadable
-        found.close()
-        return rows
+        found = (row for span in spans for row in self._scan(*span))
+        return self._rows(found, on_unreadable).taken(limit)
 
     def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> RowList[K, V]:
         """Return the windows of a key that overlap a range of time, in order of time; for windowed tables of flows.
@@ -398,10 +394,7 @@ class View(Closing, Generic[K, V]):
                 mine = range_.of_key(found)
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
-        decoded = self._rows(mine, None)
-        rows: RowList[K, V] = RowList(decoded)
-        rows.unreadable = decoded.unreadable
-        return rows
+        return self._rows(mine, None).taken()
 
     def iterate(
         self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None

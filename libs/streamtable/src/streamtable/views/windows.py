@@ -6,11 +6,11 @@ from typing import Any, Self
 
 from streamtable.base.ports import WindowedKeys
 from streamtable.base.topics import Table
-from streamtable.errors import GraphError
+from streamtable.errors import DeserializationError, GraphError
 
 END_MS = (1 << 63) - 1
 """Behind all windows."""
-_NEGATIVE = 0x80
+_NEGATIVE = b"\x80"
 """The first byte of a negative number of 8 bytes is at least this. A windowed key ends with the start of the window."""
 
 
@@ -55,12 +55,14 @@ class WindowRange:
     def of_key(self, rows: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return the rows in the range among these, in the order of the windows."""
         inner = self.keys.inner(self.start)
-        found = [
-            (data, row)
-            for data, row in rows
-            # The bytes of a longer key may begin with this key's and look like a time behind it.
-            if self.keys.inner(data) == inner and self.keys.overlaps(data, self.since_ms, self.until_ms)
-        ]
+        # The bytes of a longer key may begin with this key's and look like a time behind it.
+        found = [each for each in rows if self.keys.inner(each[0]) == inner and self._overlaps(each[0])]
         # A start before 1970 comes last in the order of bytes.
-        found.sort(key=lambda each: each[0][-8] < _NEGATIVE)
+        found.sort(key=lambda each: each[0][-8:] < _NEGATIVE)
         return found
+
+    def _overlaps(self, data: bytes) -> bool:
+        try:
+            return self.keys.overlaps(data, self.since_ms, self.until_ms)
+        except DeserializationError:  # such a row is skipped, and counted, where it is decoded
+            return True
