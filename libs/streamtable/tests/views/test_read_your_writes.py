@@ -1,3 +1,4 @@
+import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -115,6 +116,26 @@ def test_silence_is_reported_with_its_reason(group: Group, commits: CommitWatche
     group.pending.add(P0)
     with pytest.raises(NotReady, match=r"not known \(a transaction is pending\), after 10 s"):
         commits.wait("g", P0, 5, 10)
+
+
+def test_a_wait_of_no_time_asks_once(group: Group, commits: CommitWatcher) -> None:
+    commits.start()
+    committed = group.commit(P0, 6)
+    for _ in range(2):
+        assert commits.wait("g", P0, 5, 0) == committed
+        assert asyncio.run(commits.wait_async("g", P0, 5, 0)) == committed
+    with pytest.raises(NotReady, match=r"is at offset 6 of in\[0\], not yet past the event, after 0 s"):
+        commits.wait("g", P0, 6, 0)
+
+
+def test_an_answer_to_an_earlier_wait_does_not_say_that_the_group_is_behind(
+    group: Group, commits: CommitWatcher
+) -> None:
+    group.commit(P0, 6)
+    commits.wait("g", P0, 5, 10)
+    commits.start()
+    with commits._asking, pytest.raises(NotReady, match="what group 'g' has committed is not known"):
+        commits.wait("g", P0, 5, 0.01)
 
 
 def test_all_who_wait_share_one_question_at_a_time(group: Group, commits: CommitWatcher) -> None:

@@ -36,7 +36,7 @@ class CommitWatcher:
         self._found: dict[Asked, Committed | None] = {}
         self._alone: dict[Asked, float] = {}  # from when on to ask for it again, by itself
         self._reason = "no answer from Kafka yet"
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threaded = False
@@ -59,7 +59,7 @@ class CommitWatcher:
     def wait(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:
         """Return the committed position of the group once it is past the record at `offset`.
 
-        Without a thread it is asked for once.
+        Without a thread, or for a timeout of 0, it is asked for once.
 
         Raises:
             NotReady: It is not within `timeout` seconds, or the view is closed; the message says its position.
@@ -69,6 +69,8 @@ class CommitWatcher:
 
     async def wait_async(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:  # noqa: ASYNC109 - as `wait`
         """Wait as `wait` does, without blocking the event loop."""
+        if timeout <= 0:  # Kafka is asked in the caller's thread
+            return await asyncio.to_thread(self.wait, group, place, offset, timeout)
         with self._waiting(group, place, offset, timeout) as committed:
             return await asyncio.wait_for(asyncio.wrap_future(committed), timeout)
 
@@ -78,28 +80,29 @@ class CommitWatcher:
     ) -> Iterator[Future[Committed]]:
         """Ask, and give the answer to come. A wait for it that times out raises `NotReady`."""
         with self._barrier.waiting((group, place), offset + 1) as future:
-            if self._threaded:
+            if self._threaded and timeout > 0:
                 self._begin()
             else:
                 self.ask()
             try:
                 yield future
             except TimeoutError:
-                text = f"{self._how_far((group, place))}, after {timeout:g} s"
+                text = f"{self._how_far((group, place), offset)}, after {timeout:g} s"
                 raise NotReady(text).at(*place, offset) from None
 
     def ask(self) -> None:
         """Ask for everything that callers wait for."""
-        places = self._barrier.places()
-        now = self._clock.monotonic()
-        self._alone = {asked: at for asked, at in self._alone.items() if asked in places}
-        self._found = {asked: found for asked, found in self._found.items() if asked in places}
-        for group in dict.fromkeys(group for group, _ in places):
-            mine = [asked for asked in places if asked[0] == group]
-            self._ask(group, [asked for asked in mine if asked not in self._alone])
-            for asked in mine:
-                if self._alone.get(asked, now + 1) <= now:
-                    self._ask(group, [asked])
+        with self._asking:
+            places = self._barrier.places()
+            now = self._clock.monotonic()
+            self._alone = {asked: at for asked, at in self._alone.items() if asked in places}
+            self._found = {asked: found for asked, found in self._found.items() if asked in places}
+            for group in dict.fromkeys(group for group, _ in places):
+                mine = [asked for asked in places if asked[0] == group]
+                self._ask(group, [asked for asked in mine if asked not in self._alone])
+                for asked in mine:
+                    if self._alone.get(asked, now + 1) <= now:
+                        self._ask(group, [asked])
 
     def _ask(self, group: str, asked: list[Asked]) -> None:
         if not asked:
@@ -119,11 +122,11 @@ class CommitWatcher:
             if committed is not None:
                 self._barrier.arrived((group, place), committed.next_offset, committed)
 
-    def _how_far(self, asked: Asked) -> str:
-        group, place = asked
-        if asked not in self._found or asked in self._alone:
+    def _how_far(self, asked: Asked, offset: int) -> str:
+        (group, place), found = asked, self._found.get(asked)
+        past = found is not None and found.next_offset > offset  # as an earlier wait has found it
+        if past or asked not in self._found or asked in self._alone:
             return f"what group {group!r} has committed is not known ({self._reason})"
-        found = self._found[asked]
         if found is None:
             return f"group {group!r} has never committed an offset of {place}: is that one of its inputs, and does it run?"
         return f"group {group!r} is at offset {found.next_offset} of {place}, not yet past the event"

@@ -9,6 +9,7 @@ who ask for it, with `stale_ok`.
 import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -200,7 +201,7 @@ class View(Closing, Generic[K, V]):
 
         Args:
             ack: The place of an event in an input of the group that keeps the table.
-            timeout: Seconds to wait.
+            timeout: Seconds to wait; 0: Kafka is asked once.
 
         Raises:
             NotReady: It does not show it after that time, or the view was closed; the message says its position.
@@ -212,13 +213,8 @@ class View(Closing, Generic[K, V]):
         deadline = self._clock.monotonic() + timeout
         group, place = self._source(ack)
         end = self._end_for(ack, self._updater.commits.wait(group, place, ack.offset, timeout))
-        with self._replicas.arrivals.waiting(ack.partition, end) as arrived:
-            if self._replicas.position(ack.partition) < end:
-                left = max(0.0, deadline - self._clock.monotonic()) if self._updater.threaded else 0
-                try:
-                    arrived.result(left)
-                except TimeoutError:
-                    raise self._not_yet(ack, end, timeout) from None
+        with self._arriving(ack, end, timeout) as arrived:
+            arrived.result(max(0.0, deadline - self._clock.monotonic()) if self._updater.threaded else 0)
 
     async def wait_for_async(self, ack: Ack, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as `wait_for`
         """Wait as `wait_for` does, without blocking the event loop; any number of coroutines may wait."""
@@ -226,13 +222,10 @@ class View(Closing, Generic[K, V]):
         group, place = self._source(ack)
         committed = await self._updater.commits.wait_async(group, place, ack.offset, timeout)
         end = await asyncio.to_thread(self._end_for, ack, committed)
-        with self._replicas.arrivals.waiting(ack.partition, end) as arrived:
-            if self._replicas.position(ack.partition) < end:
+        with self._arriving(ack, end, timeout) as arrived:
+            if not arrived.done():
                 left = max(0.0, deadline - self._clock.monotonic())
-                try:
-                    await asyncio.wait_for(asyncio.wrap_future(arrived), left)
-                except TimeoutError:
-                    raise self._not_yet(ack, end, timeout) from None
+                await asyncio.wait_for(asyncio.wrap_future(arrived), left)
 
     def _source(self, ack: Ack) -> tuple[str, TopicPartition]:
         """Return the group that keeps the table, and the input's partition. Raises like `wait_for`."""
@@ -256,11 +249,18 @@ class View(Closing, Generic[K, V]):
         # An offset set by a tool has no table position: the event is then in the table's current state.
         return self._updater.end_of(TopicPartition(self.table.name, ack.partition)) if end is None else end
 
-    def _not_yet(self, ack: Ack, end: int, timeout: float) -> NotReady:
-        at = self._replicas.position(ack.partition)
-        return NotReady(
-            f"the effect of the event is in the table at offset {end}, and the view is at {at} after {timeout:g} s"
-        ).at(self.table.name, ack.partition, end)
+    @contextmanager
+    def _arriving(self, ack: Ack, end: int, timeout: float) -> Iterator[Future[None]]:
+        """Give what is done once the view is at `end`. A wait for it that times out raises `NotReady`."""
+        arrivals, partition = self._replicas.arrivals, ack.partition
+        with arrivals.waiting(partition, end) as arrived:
+            arrivals.arrived(partition, self._replicas.position(partition), None)  # it may be there already
+            try:
+                yield arrived
+            except TimeoutError:
+                at = f"the view is at {self._replicas.position(partition)} after {timeout:g} s"
+                text = f"the effect of the event is in the table at offset {end}, and {at}"
+                raise NotReady(text).at(self.table.name, partition, end) from None
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
