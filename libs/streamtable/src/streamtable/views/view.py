@@ -192,7 +192,8 @@ class View(Closing, Generic[K, V]):
             clicks.get("alice")
 
         Any number of threads may wait at the same time; they share the requests to Kafka. It does not wait for the
-        effects of the event through the group's loop, or in other groups that read its outputs.
+        effects of the event through the group's loop, or in other groups that read its outputs, nor for the next attempt of
+        a record that `retried` keeps, or the result of a call (`streamtable-calls`).
 
         Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when it
         reads. There, `Ack.parse` gives the ack or raises `BadToken` (a 422, as for an ack of a topic that is not an input
