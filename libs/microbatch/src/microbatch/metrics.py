@@ -93,6 +93,19 @@ class MeteredDriver:
     def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
         return self._written(rows, lambda: self._driver.write(rows, number, timeout))
 
+    def write_found_by(
+        self,
+        rows: Mapping[bytes, bytes | None],
+        number: int | None,
+        timeout: float,
+        fields: Mapping[bytes, VersionedFields],
+    ) -> WriteResult:
+        """Write rows, with their search fields if the server can search."""
+        driver = self._driver
+        if isinstance(driver, SearchDriver):
+            return self._written(rows, lambda: driver.write_found_by(rows, number, timeout, fields))
+        return self.write(rows, number, timeout)
+
     def flush(self, timeout: float) -> None:
         with self._lock:
             self._driver.flush(timeout)
@@ -121,29 +134,3 @@ class MeteredDriver:
                 raise
             finally:
                 self._metrics.store_seconds.labels(*labels).observe(time.perf_counter() - began)
-
-
-class MeteredSearchDriver(MeteredDriver):
-    """A `MeteredDriver` whose server can search."""
-
-    def __init__(
-        self, driver: SearchDriver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED
-    ) -> None:
-        super().__init__(driver, metrics, group, tracer)
-        self._searches = driver
-
-    def write_found_by(
-        self,
-        rows: Mapping[bytes, bytes | None],
-        number: int | None,
-        timeout: float,
-        fields: Mapping[bytes, VersionedFields],
-    ) -> WriteResult:
-        return self._written(rows, lambda: self._searches.write_found_by(rows, number, timeout, fields))
-
-
-def metered(driver: Driver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED) -> MeteredDriver:
-    """Return the driver with its calls counted and traced."""
-    if isinstance(driver, SearchDriver):
-        return MeteredSearchDriver(driver, metrics, group, tracer)
-    return MeteredDriver(driver, metrics, group, tracer)

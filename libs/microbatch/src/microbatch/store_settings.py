@@ -100,9 +100,8 @@ def _replicas_by_datacenter(text: str) -> Mapping[str, int]:
 
 def _fields(text: str) -> Mapping[str, str]:
     parts = text.split(",")
-    if not all(_FIELD.fullmatch(part) for part in parts) or len({part.split(":")[0] for part in parts}) < len(
-        parts
-    ):
+    names = {part.split(":")[0] for part in parts}
+    if not all(_FIELD.fullmatch(part) for part in parts) or len(names) < len(parts):
         raise ValueError(
             f"name:type, several separated by commas, each name once; types are {', '.join(FIELD_TYPES)}"
         )
@@ -224,20 +223,16 @@ class StoreSettings:
                 "embedded rows are in the group's table and in its processes' state_dir, not in a server: its topic "
                 "is created by `streamtable topics apply`, and there is nothing else to create, check or sweep"
             )
+        if self.kind == "memory":
+            return MemoryDriver(tenant=tenant), None
+        module, admin = self._module(self.kind), import_module(f"microbatch.stores.{self.kind}_admin")
         match self.kind:
-            case "memory":
-                return MemoryDriver(tenant=tenant), None
             case "redis":
-                module, admin = self._module("redis"), import_module("microbatch.stores.redis_admin")
                 driver = module.RedisDriver(
                     self._redis_url(), tenant=tenant, ttl=given["ttl"], replicas=given["replicas"]
                 )
                 return driver, admin.RedisAdmin(driver, replicas=given["replicas"])
             case "elasticsearch":
-                module, admin = (
-                    self._module("elasticsearch"),
-                    import_module("microbatch.stores.elasticsearch_admin"),
-                )
                 login = {"basic_auth": (self.user, self.password or "")} if self.user else {}
                 options = {name: given[each] for each, name in _ELASTIC_OPTIONS.items() if given[each]}
                 scheme = "https" if self.tls else "http"
@@ -250,7 +245,6 @@ class StoreSettings:
                 chosen = {name: given[name] for name in ("shards", "replicas", "refresh", "fields")}
                 return driver, admin.ElasticsearchAdmin(driver, **chosen)
             case "cassandra":
-                module, admin = self._module("cassandra"), import_module("microbatch.stores.cassandra_admin")
                 keyspace, _, table = self.path.partition("/")
                 driver = module.CassandraDriver(
                     [host.strip("[]") for host, _ in self.hosts],
@@ -278,11 +272,7 @@ class StoreSettings:
             ) from error
 
     def _redis_url(self) -> str:
-        login = (
-            f"{quote(self.user or '', safe='')}:{quote(self.password or '', safe='')}@"
-            if self.password
-            else ""
-        )
+        login = f"{quote(self.user or '', safe='')}:{quote(self.password, safe='')}@" if self.password else ""
         ((host, port),) = self.hosts
         ca = f"?ssl_ca_certs={quote(self.parameters['ca'], safe='')}" if self.parameters["ca"] else ""
         return f"{'rediss' if self.tls else 'redis'}://{login}{host}:{port}/{self.path or 0}{ca}"

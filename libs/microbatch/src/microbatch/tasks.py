@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from microbatch.beginnings import Beginnings
 from microbatch.committed_state import committed_state_of
 from microbatch.declaration import DeclaredBatch
-from microbatch.metrics import BatchMetrics, metered
+from microbatch.metrics import BatchMetrics, MeteredDriver
 from microbatch.partition_rows import CentralRows
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
@@ -48,7 +48,10 @@ class BatchTasks:
         tracer: Tracer = UNTRACED,
     ) -> None:
         self._store = RemoteStore(
-            metered(driver, metrics, group.name, tracer), deadline=deadline, attempt=attempt, clock=clock
+            MeteredDriver(driver, metrics, group.name, tracer),
+            deadline=deadline,
+            attempt=attempt,
+            clock=clock,
         )
         self._around = Surroundings(group, clock, metrics, failpoint, tracer, Beginnings(group))
         self._plain = plain

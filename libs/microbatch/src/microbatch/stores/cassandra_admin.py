@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from microbatch.stores.cassandra import CassandraDriver
-from microbatch.stores.port import Severity, Step, StoreFinding
+from microbatch.stores.port import Step, StoreFinding, ok, problem, warning
 from streamtable.errors import ConfigurationError
 
 _DAY = 86_400
@@ -61,23 +61,23 @@ class CassandraAdmin:
     def examine(self) -> Iterator[StoreFinding]:
         """Examine keyspace, table, replicas, and whether an acknowledged write is on disk."""
         ((version,),) = self.driver.ask("SELECT release_version FROM system.local")
-        yield StoreFinding(Severity.OK, "server", f"Cassandra {version}")
+        yield ok("server", f"Cassandra {version}")
         keyspace, table = self.driver.place
         found, options = self._keyspace(), self._table()
         if not found or not options:
             what = f"there is no {'table' if found else 'keyspace'} {keyspace}{'.' + table if found else ''}"
-            yield StoreFinding(Severity.PROBLEM, "table", what, "create it: streamtable store create")
+            yield problem("table", what, "create it: streamtable store create")
             return
         yield self._copies(found[0])
         if not found[0][1]:
             advice = f"ALTER KEYSPACE {keyspace} WITH durable_writes = true"
-            yield StoreFinding(Severity.PROBLEM, "disk", "writes bypass the log: a crash loses them", advice)
+            yield problem("disk", "writes bypass the log: a crash loses them", advice)
         else:
             yield self._disk()
         yield self._columns()
         yield from self._options(options[0])
         self.driver.read([b"check"], 10)
-        yield StoreFinding(Severity.OK, "rows", "may be read")
+        yield ok("rows", "may be read")
 
     def _keyspace(self) -> list[Any]:
         return self.driver.ask(
@@ -103,23 +103,20 @@ class CassandraAdmin:
         required = self._replicas or {}
         less = [name for name, count in required.items() if int(replication.get(name, 0)) < count]
         if less:
-            return StoreFinding(
-                Severity.PROBLEM, "replicas", f"{shown}; fewer than required", "alter the keyspace"
-            )
+            return problem("replicas", f"{shown}; fewer than required", "alter the keyspace")
         if strategy != "NetworkTopologyStrategy":
-            return StoreFinding(Severity.WARNING, "replicas", shown, "use NetworkTopologyStrategy")
+            return warning("replicas", shown, "use NetworkTopologyStrategy")
         if min(map(int, replication.values()), default=0) < _SAFE_REPLICAS:
             advice = "use 3, so that a quorum survives the loss of one"
-            return StoreFinding(Severity.WARNING, "replicas", shown, advice)
-        return StoreFinding(Severity.OK, "replicas", shown)
+            return warning("replicas", shown, advice)
+        return ok("replicas", shown)
 
     def _disk(self) -> StoreFinding:
         rows = self.driver.ask("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'")
         policy = rows[0][0] if rows else "unknown"
         if policy in {"batch", "group"}:
-            return StoreFinding(Severity.OK, "disk", "each write is on it before it is acknowledged")
-        return StoreFinding(
-            Severity.WARNING,
+            return ok("disk", "each write is on it before it is acknowledged")
+        return warning(
             "disk",
             f"commitlog_sync is {policy}: if all replicas lose power at once, seconds of acknowledged writes are lost",
             "set commitlog_sync to batch or group, or place replicas apart",
@@ -132,17 +129,15 @@ class CassandraAdmin:
             self.driver.place,
         )
         if {name: (kind, role) for name, kind, role in rows} == _COLUMNS:
-            return StoreFinding(Severity.OK, "table", "as required")
-        return StoreFinding(
-            Severity.PROBLEM, "table", "its columns differ from the required ones", "use another table"
-        )
+            return ok("table", "as required")
+        return problem("table", "its columns differ from the required ones", "use another table")
 
     @staticmethod
     def _options(row: Any) -> Iterator[StoreFinding]:
         grace, ttl = row
         if grace < _DAY:
             advice = f"set {_DAY} s, longer than any process can stall"
-            yield StoreFinding(Severity.WARNING, "deletions", f"are forgotten after {grace} s", advice)
+            yield warning("deletions", f"are forgotten after {grace} s", advice)
         if ttl:
             fact = f"are gone after {ttl} s, whatever the URL says"
-            yield StoreFinding(Severity.PROBLEM, "rows", fact, "alter the table: default_time_to_live = 0")
+            yield problem("rows", fact, "alter the table: default_time_to_live = 0")

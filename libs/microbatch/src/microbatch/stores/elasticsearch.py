@@ -52,11 +52,8 @@ def mapping(fields: Mapping[str, str]) -> dict[str, Any]:
     # A keyword that is too long for Lucene is not indexed; otherwise its row would be rejected.
     limits = {"keyword": {"ignore_above": 8191}}
     types = {name: {"type": each, **limits.get(each, {})} for name, each in fields.items()}
-    versions = (
-        {name: {"dynamic": "strict", "properties": types} for name in VersionedFields._fields}
-        if types
-        else {}
-    )
+    searched = VersionedFields._fields if types else ()
+    versions = {name: {"dynamic": "strict", "properties": types} for name in searched}
     own = {"tenant": "keyword", "data": "binary", "key": "binary", "deleted": "boolean"}
     return {
         "dynamic": "strict",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from microbatch.stores.elasticsearch import ElasticsearchDriver, mapping
-from microbatch.stores.port import Severity, Step, StoreFinding, VersionedFields
+from microbatch.stores.port import Step, StoreFinding, VersionedFields, ok, problem, warning
 
 _SECONDS = 10.0
 
@@ -49,11 +49,8 @@ class ElasticsearchAdmin:
         if not missing:
             return ()
         details = ", ".join(f"{name} {self._fields[name]}" for name in missing)
-        return [
-            Step(
-                "fields", found[0], f"{details}; existing rows are found by them once they are written again"
-            )
-        ]
+        details += "; existing rows are found by them once they are written again"
+        return [Step("fields", found[0], details)]
 
     def create(self) -> None:
         found = self._index()
@@ -75,32 +72,24 @@ class ElasticsearchAdmin:
         """Examine alias, mapping, replicas, and whether an acknowledged write is on disk."""
         nodes = self.driver.ask(lambda client: client.nodes.info(metric="_none"), _SECONDS)["nodes"].values()
         versions = ", ".join(sorted({node["version"] for node in nodes}))
-        yield StoreFinding(Severity.OK, "server", f"Elasticsearch {versions}, {len(nodes)} nodes")
+        yield ok("server", f"Elasticsearch {versions}, {len(nodes)} nodes")
         found = self._index()
         if found is None:
-            yield StoreFinding(
-                Severity.PROBLEM,
-                "index",
-                f"there is no alias {self.driver.alias} of exactly one index",
-                "create it: streamtable store create",
-            )
+            advice = "create it: streamtable store create"
+            yield problem("index", f"there is no alias {self.driver.alias} of exactly one index", advice)
             return
         name, index = found
         yield from self._mapping(index)
         yield from self._settings(index["settings"]["index"])
         health = self.driver.ask(lambda client: client.cluster.health(index=name), _SECONDS)
         if health["status"] == "red":
-            yield StoreFinding(
-                Severity.PROBLEM, "shards", f"some of {name} are unassigned", "see the cluster's health"
-            )
+            yield problem("shards", f"some of {name} are unassigned", "see the cluster's health")
         elif health["status"] == "yellow":
-            yield StoreFinding(
-                Severity.WARNING, "shards", f"some replicas of {name} are unassigned", "add nodes"
-            )
+            yield warning("shards", f"some replicas of {name} are unassigned", "add nodes")
         else:
-            yield StoreFinding(Severity.OK, "shards", f"all shards of {name} are assigned")
+            yield ok("shards", f"all shards of {name} are assigned")
         self.driver.read([b"check"], _SECONDS)
-        yield StoreFinding(Severity.OK, "rows", "may be read")
+        yield ok("rows", "may be read")
 
     def _index(self) -> tuple[str, Mapping[str, Any]] | None:
         """Return name, mappings and settings if the alias points to exactly one index."""
@@ -113,14 +102,8 @@ class ElasticsearchAdmin:
 
     def _missing(self, index: Mapping[str, Any]) -> list[str]:
         there = _properties(index)
-        return [
-            name
-            for name in self._fields
-            if any(
-                name not in there.get(version, {}).get("properties", {})
-                for version in VersionedFields._fields
-            )
-        ]
+        versions = [there.get(version, {}).get("properties", {}) for version in VersionedFields._fields]
+        return [name for name in self._fields if any(name not in each for each in versions)]
 
     def _mapping(self, index: Mapping[str, Any]) -> Iterator[StoreFinding]:
         declared, there = mapping(self._fields)["properties"], _properties(index)
@@ -132,42 +115,30 @@ class ElasticsearchAdmin:
         if index["mappings"].get("dynamic") != "strict":
             differing.append("undeclared fields are accepted")
         if not differing:
-            yield StoreFinding(Severity.OK, "mapping", "strict, as required")
+            yield ok("mapping", "strict, as required")
             return
         advice = "missing fields: streamtable store create; otherwise a new index under another alias"
-        yield StoreFinding(Severity.PROBLEM, "mapping", "; ".join(differing), advice)
+        yield problem("mapping", "; ".join(differing), advice)
 
     def _settings(self, found: Mapping[str, Any]) -> Iterator[StoreFinding]:
         if found.get("translog", {}).get("durability", "request") == "request":
-            yield StoreFinding(
-                Severity.OK, "disk", "each write is in the log of all copies before it is acknowledged"
-            )
+            yield ok("disk", "each write is in the log of all copies before it is acknowledged")
         else:
-            yield StoreFinding(
-                Severity.PROBLEM,
-                "disk",
-                "a crash loses seconds of acknowledged writes",
-                "set index.translog.durability to request",
-            )
+            advice = "set index.translog.durability to request"
+            yield problem("disk", "a crash loses seconds of acknowledged writes", advice)
         replicas = int(found.get("number_of_replicas", 0))
         if replicas < self._replicas:
             advice = "set index.number_of_replicas, or lower the parameter replicas"
-            yield StoreFinding(Severity.PROBLEM, "replicas", f"{replicas}, expected {self._replicas}", advice)
+            yield problem("replicas", f"{replicas}, expected {self._replicas}", advice)
         elif replicas == 0:
-            yield StoreFinding(
-                Severity.WARNING, "replicas", "none: a lost disk loses the rows", "set replicas=1"
-            )
+            yield warning("replicas", "none: a lost disk loses the rows", "set replicas=1")
         else:
-            yield StoreFinding(Severity.OK, "replicas", str(replicas))
+            yield ok("replicas", str(replicas))
         blocks = [name for name, on in found.get("blocks", {}).items() if str(on) == "true"]
         if blocks:
-            yield StoreFinding(
-                Severity.PROBLEM, "writes", f"blocked: {', '.join(blocks)}", "free space, remove the block"
-            )
+            yield problem("writes", f"blocked: {', '.join(blocks)}", "free space, remove the block")
         if found.get("refresh_interval") == "-1" and self._fields:
-            yield StoreFinding(
-                Severity.WARNING, "searches", "see no new writes", "set index.refresh_interval to 1s"
-            )
+            yield warning("searches", "see no new writes", "set index.refresh_interval to 1s")
 
 
 def _properties(index: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from streamtable.errors import ConfigurationError
@@ -139,6 +140,10 @@ class StoreFinding(NamedTuple):
     subject: str
     fact: str
     advice: str = ""
+
+
+ok, warning, problem = (partial(StoreFinding, level) for level in Severity)
+"""Make a finding of one severity each."""
 
 
 class Step(NamedTuple):

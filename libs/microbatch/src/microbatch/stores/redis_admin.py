@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from microbatch.stores.port import Severity, Step, StoreFinding
+from microbatch.stores.port import Step, StoreFinding, ok, problem, warning
 from microbatch.stores.redis import RedisDriver
 from streamtable.errors import RetryLater
 
@@ -33,23 +33,18 @@ class RedisAdmin:
         found = self._info()
         name = "Valkey" if "valkey_version" in found else "Redis"
         version = found.get("valkey_version", found.get("redis_version", "of an unknown version"))
-        yield StoreFinding(Severity.OK, "server", f"{name} {version}")
+        yield ok("server", f"{name} {version}")
         if found.get("cluster_enabled") == "1":
-            yield StoreFinding(
-                Severity.PROBLEM, "cluster", "this is a node of a cluster", "use a standalone one"
-            )
+            yield problem("cluster", "this is a node of a cluster", "use a standalone one")
         if found.get("role") != "master":
-            yield StoreFinding(
-                Severity.PROBLEM,
-                "role",
-                f"this is a {found.get('role')}",
-                "name the primary, or an address that leads to it",
+            yield problem(
+                "role", f"this is a {found.get('role')}", "name the primary, or an address that leads to it"
             )
         yield self._eviction(found)
         yield self._disk(found)
         yield self._copies(found)
         self.driver.read([b"check"], _SECONDS)
-        yield StoreFinding(Severity.OK, "rows", "may be read")
+        yield ok("rows", "may be read")
 
     def _info(self) -> dict[str, str]:
         (answer,) = self.driver.ask([(b"INFO",)], _SECONDS)
@@ -62,38 +57,25 @@ class RedisAdmin:
     def _eviction(found: dict[str, str]) -> StoreFinding:
         policy, limit = found.get("maxmemory_policy", "unknown"), found.get("maxmemory", "0")
         if limit == "0":
-            return StoreFinding(Severity.OK, "memory", "has no limit (maxmemory)")
+            return ok("memory", "has no limit (maxmemory)")
         if policy == "noeviction":
-            return StoreFinding(Severity.OK, "memory", f"rejects writes above {limit} bytes (noeviction)")
-        return StoreFinding(
-            Severity.PROBLEM,
-            "memory",
-            f"rows are evicted when {limit} bytes are used ({policy})",
-            "set maxmemory-policy noeviction",
-        )
+            return ok("memory", f"rejects writes above {limit} bytes (noeviction)")
+        advice = "set maxmemory-policy noeviction"
+        return problem("memory", f"rows are evicted when {limit} bytes are used ({policy})", advice)
 
     def _disk(self, found: dict[str, str]) -> StoreFinding:
         if found.get("aof_enabled") != "1":
-            return StoreFinding(
-                Severity.WARNING,
-                "disk",
-                "a crash loses all writes acknowledged since the last snapshot",
-                "set appendonly yes and appendfsync always, or keep only what can be rebuilt",
-            )
+            advice = "set appendonly yes and appendfsync always, or keep only what can be rebuilt"
+            return warning("disk", "a crash loses all writes acknowledged since the last snapshot", advice)
         if found.get("aof_last_write_status", "ok") != "ok":
-            return StoreFinding(
-                Severity.PROBLEM, "disk", "the last write of the log has failed", "check the disk"
-            )
+            return problem("disk", "the last write of the log has failed", "check the disk")
         answer: Any = self.driver.ask([(b"CONFIG", b"GET", b"appendfsync")], _SECONDS)[0]
         policy = "" if isinstance(answer, Exception) or not answer else answer[1].decode(errors="replace")
         if policy == "always":
-            return StoreFinding(Severity.OK, "disk", "each write is on it before it is acknowledged")
+            return ok("disk", "each write is on it before it is acknowledged")
         said = f"appendfsync is {policy}" if policy else "this user may not see appendfsync"
-        return StoreFinding(
-            Severity.WARNING,
-            "disk",
-            f"{said}: a crash loses a second of acknowledged writes",
-            "set appendfsync always",
+        return warning(
+            "disk", f"{said}: a crash loses a second of acknowledged writes", "set appendfsync always"
         )
 
     def _copies(self, found: dict[str, str]) -> StoreFinding:
@@ -103,17 +85,12 @@ class RedisAdmin:
             if name.startswith("slave") and name.removeprefix("slave").isdigit()
         )
         if online < self._replicas:
-            return StoreFinding(
-                Severity.PROBLEM,
-                "replicas",
-                f"{online} are online, writes wait for {self._replicas}",
-                "start them, or lower the parameter replicas",
-            )
+            advice = "start them, or lower the parameter replicas"
+            return problem("replicas", f"{online} are online, writes wait for {self._replicas}", advice)
         if online and not self._replicas:
-            return StoreFinding(
-                Severity.WARNING,
+            return warning(
                 "replicas",
                 f"{online} are online, writes wait for none: a failover loses acknowledged writes",
                 "add replicas=1 to the URL",
             )
-        return StoreFinding(Severity.OK, "replicas", f"{online} are online, writes wait for {self._replicas}")
+        return ok("replicas", f"{online} are online, writes wait for {self._replicas}")
