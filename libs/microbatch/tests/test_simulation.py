@@ -29,7 +29,6 @@ from microbatch.embedded import EmbeddedTasks
 from microbatch.partition_rows import CentralRows
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Found, WriteResult
-from microbatch.stores.versions import ledger_key
 from microbatch.tasks import BatchTasks
 from streamtable import Json, Stream, String
 from streamtable.base.types import Committed, TopicPartition
@@ -501,28 +500,14 @@ def _forced(self: MemoryDriver, write: Any, rows: Any, number: int | None, timeo
 
 
 def ledger_row_read_before_the_offsets(patch: pytest.MonkeyPatch) -> None:
-    opened: dict[Any, Any] = {}
-    get = BatchTasks._open
+    found: dict[Any, Any] = {}
+    opened = BatchTasks._opened
 
-    def stale(self: BatchTasks, partition: int, committed_state: Any) -> Any:
-        row = opened.get((id(self), partition))
-        opened[id(self), partition] = self._store.get(ledger_key(partition))
-        store, self._store = self._store, _Remembered(row) if row else self._store  # type: ignore[assignment] # a double
-        try:
-            return get(self, partition, committed_state)
-        finally:
-            self._store = store
+    def stale(self: BatchTasks, partition: int, committed_state: Any, row: Any) -> Any:
+        before, found[id(self), partition] = found.get((id(self), partition)), row
+        return opened(self, partition, committed_state, before or row)
 
-    patch.setattr(BatchTasks, "_open", stale)
-
-
-class _Remembered:
-    def __init__(self, row: Any) -> None:
-        self._row = row
-
-    def get(self, key: bytes) -> Any:
-        del key
-        return self._row
+    patch.setattr(BatchTasks, "_opened", stale)
 
 
 PLANTS: list[Plant] = [

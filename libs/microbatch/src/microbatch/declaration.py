@@ -49,7 +49,7 @@ class DeclaredBatch(Group[Any, Any]):
 
     @property
     def table(self) -> Table[str, bytes]:
-        """The changelog of its rows: encoded values by kind and key, such as `totals/alice`.
+        """The changelog of its rows: encoded values by kind and key, such as `totals/alice`. Keys of the library's own begin with NUL.
 
         A record is in the partition of the batch that wrote it, not in its key's partition, so views cannot look up its
         rows. Send data for other readers to an output. Raises `GraphError` without rows or with a central store.

@@ -14,6 +14,7 @@ from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
 from microbatch.committed_state import decode as decode_committed_state
 from microbatch.declaration import DeclaredBatch
+from microbatch.kinds import Kinds
 from microbatch.metrics import BatchMetrics
 from microbatch.partition_rows import Changes
 from microbatch.rows import BatchWrites, StoredRows, written
@@ -72,17 +73,22 @@ class EmbeddedRows:
     """The rows of one partition in its changelog and a local store; a `PartitionRows`.
 
     Args:
-        partition: The number of the partition.
-        changelog: The name of the changelog, for errors.
+        kinds: The kinds of rows of the program, and their partition.
         owners: The key owners of the process.
     """
 
-    unproved = False
-
-    def __init__(self, partition: int, changelog: str, owners: KeyOwners) -> None:
-        self._partition = partition
-        self._changelog = changelog
+    def __init__(self, kinds: Kinds, owners: KeyOwners) -> None:
+        self.unproved = bool(kinds.group.rows)
+        self._kinds = kinds
+        self._partition = kinds.partition
         self._owners = owners
+        self._record: dict[bytes, bytes] = {}
+
+    def begin(self, services: TaskServices) -> None:
+        if self.unproved or self._record:
+            before = services.get(self._kinds.key)
+            record = self._kinds.record(before)
+            self._record = {} if record == before else {self._kinds.key: record}
 
     def stored(self, services: TaskServices) -> StoredRows:
         return StoredRows(LocalRows(services.get), self._partition, None)
@@ -100,17 +106,18 @@ class EmbeddedRows:
         largest = max(sizes, key=sizes.__getitem__)
         if sizes[largest] > bytes_max:
             raise SerializationError(
-                f"row {largest[:100]!r} of the changelog {self._changelog!r} has {sizes[largest]:,} bytes, "
+                f"row {largest[:100]!r} of the changelog {self._kinds.group.table.name!r} has {sizes[largest]:,} bytes, "
                 f"more than the {bytes_max:,} that its topic accepts"
             )
 
     def changes(self, writes: BatchWrites) -> Changes:
-        return sorted(writes.rows.items())
+        return sorted({**self._record, **writes.rows}.items())
 
     def write(self, writes: BatchWrites, committed: Mapping[str, NextOffset]) -> None:
         """Do nothing: the commit itself writes the rows, and then the local store."""
 
     def applied(self, writes: BatchWrites) -> bool:  # noqa: ARG002 - nothing is left to write
+        self.unproved = False
         return True
 
 
@@ -135,7 +142,6 @@ class EmbeddedTasks:
         tracer: Tracer = UNTRACED,
     ) -> None:
         self._around = Surroundings(group, clock, metrics, failpoint, tracer, Beginnings(group))
-        self._changelog = "" if group.persist is None else group.table.name
         self._owners = KeyOwners()
 
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> BatchTask:
@@ -152,7 +158,8 @@ class EmbeddedTasks:
                     "or delete its offsets to start from the beginning of its inputs"
                 ).at(topic, partition, each.next_offset)
         self._around.beginnings.note(partition, committed)
-        return BatchTask(self._around, partition, EmbeddedRows(partition, self._changelog, self._owners))
+        kinds = Kinds(self._around.group, partition, committed)
+        return BatchTask(self._around, partition, EmbeddedRows(kinds, self._owners))
 
     def close(self) -> None:
         """Do nothing: the engine closes the stores."""

@@ -24,10 +24,14 @@ class PartitionRows(Protocol):
     """The rows that a task reads and writes. `CentralRows` and `embedded.EmbeddedRows` implement it.
 
     Attributes:
-        unproved: A commit must come before the first record, as it proves that the partition has no other owner.
+        unproved: A commit must come before the first record: it proves that the partition has no other owner, or the kinds of
+            its rows have not been compared yet.
     """
 
     unproved: bool
+
+    def begin(self, services: TaskServices) -> None:
+        """Compare embedded rows with the record of their kinds, before each commit. Raises as `Kinds.record`."""
 
     def stored(self, services: TaskServices) -> StoredRows:
         """Return the committed rows, for the next batch."""
@@ -36,7 +40,7 @@ class PartitionRows(Protocol):
         """Return the rows that a batch has written. Raises as `rows.written`, and `GraphError` for rows of others."""
 
     def changes(self, writes: BatchWrites) -> Changes:
-        """Return the rows that the commit itself writes, to the group's own table."""
+        """Return the rows that the commit of a batch writes to the group's own table, with the record of kinds if it is new."""
 
     def write(self, writes: BatchWrites, committed: Mapping[str, NextOffset]) -> Written | None:
         """Write the rows of a batch, or none, ahead of the commit. See `CustomTask.write`.
@@ -60,17 +64,27 @@ class CentralRows:
         store: The store.
         partition: The number of the partition.
         ledger: The partition's ledger, under a new epoch; None if rows are plain. Its first commit proves the epoch.
+        record: The row of the record of kinds, to be written with the ledger's row.
         failpoint: Called between any two steps.
     """
 
     def __init__(
-        self, store: RemoteStore, partition: int, ledger: Ledger | None, failpoint: Failpoint
+        self,
+        store: RemoteStore,
+        partition: int,
+        ledger: Ledger | None,
+        record: Mapping[bytes, bytes],
+        failpoint: Failpoint,
     ) -> None:
         self.unproved = ledger is not None
         self._store = store
         self._partition = partition
         self._ledger = ledger
+        self._record = record
         self._failpoint = failpoint
+
+    def begin(self, services: TaskServices) -> None:
+        """Do nothing: the rows were compared when the ledger was opened."""
 
     def stored(self, services: TaskServices) -> StoredRows:  # noqa: ARG002 - of embedded rows
         return StoredRows(self._store, self._partition, self._ledger)
@@ -108,7 +122,8 @@ class CentralRows:
         """
         good = True
         try:
-            self._store.put_many({ledger_key(self._partition): ledger.encode()}, ledger.opening)
+            own = {**self._record, ledger_key(self._partition): ledger.encode()}
+            self._store.put_many(own, ledger.opening)
         except (RetryLater, Migrated) as error:
             what = "ledger not written: the partition recovers again"
             log.warning(what, partition=self._partition, reason=str(error))

@@ -28,7 +28,8 @@ class Rows(Generic[V]):
 
     Args:
         name: The name of the kind, which is part of the keys in the store.
-        value: The codec of the rows.
+        value: The codec of the rows. A program whose codec would misread the rows that are there stops at its start, with
+            `StateMeaningChanged`; one with a kind that lacks records which a version without it has handled, with `StateLost`.
         fields: Returns the search fields of a row, for stores that can search.
     """
 
@@ -155,20 +156,19 @@ class BatchRows(Generic[V]):
 
     def put_many(self, rows: Mapping[str, V]) -> None:
         """Write rows. Raises `SerializationError` for a key that is too long; values are checked when the batch ends."""
-        for key in rows:
-            self._key(key)
-        self._values.update(rows)
-        self._changed.update(dict.fromkeys(rows))
+        self._change(rows)
 
     def delete(self, key: str) -> None:
         self.delete_many((key,))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        gone = list(keys)
-        for key in gone:
+        self._change(dict.fromkeys(keys))
+
+    def _change(self, rows: Mapping[str, V | None]) -> None:
+        for key in rows:
             self._key(key)
-        self._values.update(dict.fromkeys(gone))
-        self._changed.update(dict.fromkeys(gone))
+        self._values.update(rows)
+        self._changed.update(dict.fromkeys(rows))
 
     def changes(self) -> dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]]:
         """Return the encoded changes by store key, with their search fields. Raises `SerializationError`."""
@@ -203,8 +203,8 @@ class BatchRows(Generic[V]):
             return self._rows.value.decode(data)
         except DeserializationError as error:
             raise StateLost(
-                f"a row of {self._rows.name!r} in the central store cannot be decoded: {error.message}. Another program "
-                "wrote it, or the codec can no longer read older rows"
+                f"a row of {self._rows.name!r} cannot be decoded: {error.message}. Another program wrote it, or the codec "
+                "can no longer read older rows"
             ) from error
 
 

@@ -132,6 +132,7 @@ class BatchTask:
 
     def prepare(self, services: TaskServices) -> Prepared | Awaitable[Prepared] | None:
         """Process the next batch."""
+        self._rows.begin(services)
         while len(self._buffer):
             try:
                 return self._next_batch(services)

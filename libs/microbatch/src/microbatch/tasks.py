@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from microbatch.beginnings import Beginnings
 from microbatch.committed_state import committed_state_of
 from microbatch.declaration import DeclaredBatch
+from microbatch.kinds import Kinds
 from microbatch.metrics import BatchMetrics, MeteredDriver
 from microbatch.partition_rows import CentralRows
-from microbatch.stores.port import Driver
+from microbatch.stores.port import Driver, Row
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import CommittedState, Ledger, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
@@ -65,39 +66,27 @@ class BatchTasks:
             StateLost: Store and offsets do not match.
         """
         _refuse_embedded(partition, committed)
+        kinds = Kinds(self._around.group, partition, committed)
+        found = self._store.get_many([ledger_key(partition), kinds.key])
+        self._around.failpoint("ledger-read")
+        mark, before = found.get(ledger_key(partition)), found.get(kinds.key)
         ledger = None
         if self._plain:
-            self._mark_plain(partition, committed)
+            _refuse_emptied(partition, committed, mark)
         else:
-            ledger = self._open(partition, committed_state_of(partition, committed))
+            ledger = self._opened(partition, committed_state_of(partition, committed), mark)
+        record = {kinds.key: kinds.record(before.data if before is not None else None)}
+        if self._plain:
+            # Without a ledger, its place marks the store as existing since the first commit.
+            self._store.put_many({**record, ledger_key(partition): b"plain"}, None)
         self._around.beginnings.note(partition, committed)
-        rows = CentralRows(self._store, partition, ledger, self._around.failpoint)
+        rows = CentralRows(self._store, partition, ledger, record, self._around.failpoint)
         return BatchTask(self._around, partition, rows)
 
     def close(self) -> None:
         self._store.close()
 
-    def _mark_plain(self, partition: int, committed: Mapping[str, Committed | None]) -> None:
-        """Write the row that marks plain rows, which have no ledger, as existing since the first commit.
-
-        Raises:
-            StateLost: The group has committed offsets, but the store has no mark of the partition.
-        """
-        key = ledger_key(partition)
-        if self._store.get(key) is not None:
-            return
-        for topic, each in committed.items():
-            if each is not None:
-                raise StateLost(
-                    f"the group has committed offset {each.next_offset}, but the central store has nothing of this "
-                    "partition: it was emptied, lost its rows, or is another store. Counting would start empty: "
-                    "restore the store, or delete the group's offsets to start from the beginning of its inputs"
-                ).at(topic, partition, each.next_offset)
-        self._store.put_many({key: b"plain"}, None)
-
-    def _open(self, partition: int, committed_state: CommittedState) -> Ledger:
-        row = self._store.get(ledger_key(partition))
-        self._around.failpoint("ledger-read")
+    def _opened(self, partition: int, committed_state: CommittedState, row: Row | None) -> Ledger:
         try:
             ledger = Ledger.open(committed_state, row)
         except Migrated as error:
@@ -119,4 +108,15 @@ def _refuse_embedded(partition: int, committed: Mapping[str, Committed | None]) 
                 "the group has committed with the embedded store, and its rows are in its changelog: a central store "
                 "would start empty. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the "
                 "group another name, or delete its offsets to start from the beginning of its inputs"
+            ).at(topic, partition, each.next_offset)
+
+
+def _refuse_emptied(partition: int, committed: Mapping[str, Committed | None], mark: Row | None) -> None:
+    """Raise `StateLost` if the group has committed offsets, but the store has no mark of the partition."""
+    for topic, each in committed.items():
+        if each is not None and mark is None:
+            raise StateLost(
+                f"the group has committed offset {each.next_offset}, but the central store has nothing of this "
+                "partition: it was emptied, lost its rows, or is another store. Counting would start empty: "
+                "restore the store, or delete the group's offsets to start from the beginning of its inputs"
             ).at(topic, partition, each.next_offset)
