@@ -7,6 +7,7 @@ import pytest
 
 from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.embedded import KeyOwners
+from microbatch.stores.memory import MemoryDriver
 from streamtable import Guarantee, Long, OnError, Stream, String
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.base.types import TopicPartition
@@ -224,6 +225,36 @@ def test_a_group_with_embedded_rows_does_not_run_with_a_central_store() -> None:
             with pytest.raises(StateLost, match="committed with the embedded store"):
                 tester.start(group)
             assert sums(tester) == [1]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_rows_with_versions_are_not_read_as_plain_ones_nor_plain_ones_as_versions(*, plain: bool) -> None:
+    group = group_of()
+    with Tester() as tester:
+        stores: list[Any] = [InMemoryStore(group, plain=plain)]
+        tester.run(group, tasks=latest(stores))
+        tester.emit(EVENTS, "a", 1)
+        tester.stop(group)
+        server = stores[0].server
+        stores.append(
+            InMemoryStore(group, plain=not plain, driver=lambda: MemoryDriver(server, tenant="add"))
+        )
+        with pytest.raises(StateLost, match=f"plain_writes={plain}.*or clear the tenant"):
+            tester.start(group)
+        assert sums(tester) == [1]
+
+
+def test_a_group_with_plain_rows_in_a_central_store_does_not_run_without_it() -> None:
+    group = group_of()
+    with Tester() as tester:
+        stores: list[Any] = [InMemoryStore(group, plain=True)]
+        tester.run(group, tasks=latest(stores))
+        tester.emit(EVENTS, "a", 1)
+        tester.stop(group)
+        stores.append(group.custom_tasks)
+        with pytest.raises(StateLost, match="committed with a central store"):
+            tester.start(group)
+        assert sums(tester) == [1]
 
 
 # ---- truncated inputs, empty stores --------------------------------------------------------------------------------

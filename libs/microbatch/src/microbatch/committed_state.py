@@ -18,7 +18,7 @@ def document(committed_state: CommittedState | None, inputs: Iterable[str]) -> M
         inputs: All topics that are committed with it.
     """
     if committed_state is None:
-        return {}
+        return {"plain": True}
     return {"token": committed_state.epoch, "end": list(committed_state.end), "inputs": sorted(inputs)}
 
 
@@ -34,6 +34,11 @@ def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
     except orjson.JSONDecodeError:
         return None
     return None
+
+
+def over_central_store(metadata: str) -> bool:
+    """Return whether an offset was committed with rows in a central store."""
+    return decode(metadata) is not None or metadata.startswith('{"plain":true')
 
 
 def committed_state_of(partition: int, committed: Mapping[str, Committed | None]) -> CommittedState:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
-from microbatch.committed_state import decode as decode_committed_state
+from microbatch.committed_state import over_central_store
 from microbatch.declaration import DeclaredBatch
 from microbatch.kinds import Kinds
 from microbatch.metrics import BatchMetrics
@@ -151,7 +151,7 @@ class EmbeddedTasks:
             StateLost: The group's rows are in a central store.
         """
         for topic, each in committed.items():
-            if each is not None and decode_committed_state(each.metadata) is not None:
+            if each is not None and over_central_store(each.metadata):
                 raise StateLost(
                     "the group has committed with a central store, which has its rows: the embedded store would "
                     "start empty. Run it with that store (STREAMTABLE_STORE), or give the group another name, "

@@ -19,6 +19,8 @@ from streamtable.base.types import Committed
 from streamtable.errors import Migrated, RetryLater, StateLost
 from streamtable.tables.position import TablePosition
 
+_PLAIN = b"plain"
+
 
 class BatchTasks:
     """Tasks of a micro-batch over one tenant of a central store; implements `CustomTasks`.
@@ -70,6 +72,13 @@ class BatchTasks:
         found = self._store.get_many([ledger_key(partition), kinds.key])
         self._around.failpoint("ledger-read")
         mark, before = found.get(ledger_key(partition)), found.get(kinds.key)
+        if mark is not None and (mark.data == _PLAIN) != self._plain:
+            raise StateLost(
+                f"the rows of the central store {'have' if self._plain else 'are plain, without'} versions: with "
+                f"plain_writes={self._plain} they would be misread. Give plain_writes={not self._plain}, or clear the tenant "
+                "and start the group from the beginning of its inputs",
+                partition=partition,
+            )
         ledger = None
         if self._plain:
             _refuse_emptied(partition, committed, mark)
@@ -78,7 +87,7 @@ class BatchTasks:
         record = {kinds.key: kinds.record(before.data if before is not None else None)}
         if self._plain:
             # Without a ledger, its place marks the store as existing since the first commit.
-            self._store.put_many({**record, ledger_key(partition): b"plain"}, None)
+            self._store.put_many({**record, ledger_key(partition): _PLAIN}, None)
         self._around.beginnings.note(partition, committed)
         rows = CentralRows(self._store, partition, ledger, record, self._around.failpoint)
         return BatchTask(self._around, partition, rows)
