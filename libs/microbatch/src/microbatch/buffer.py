@@ -114,9 +114,8 @@ class Buffer:
 
 def sizes(records: RecordBatch) -> list[int]:
     """Return the bytes of key and value of each record."""
-    return [
-        len(key or b"") + len(value or b"") for key, value in zip(records.keys, records.values, strict=True)
-    ]
+    pairs = zip(records.keys, records.values, strict=True)
+    return [len(key or b"") + len(value or b"") for key, value in pairs]
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A partition's committed state in the metadata of its committed offsets, and whether these offsets belong together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -39,6 +39,15 @@ def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
 def over_central_store(metadata: str) -> bool:
     """Return whether an offset was committed with rows in a central store."""
     return decode(metadata) is not None or metadata.startswith('{"plain":true')
+
+
+def refuse_offsets(
+    partition: int, committed: Mapping[str, Committed | None], are: Callable[[str], object], reason: str
+) -> None:
+    """Raise `StateLost` if the metadata of a committed offset are of a kind. `reason`: the message, with {} for the offset."""
+    for topic, each in committed.items():
+        if each is not None and are(each.metadata):
+            raise StateLost(reason.format(each.next_offset)).at(topic, partition, each.next_offset)
 
 
 def committed_state_of(partition: int, committed: Mapping[str, Committed | None]) -> CommittedState:

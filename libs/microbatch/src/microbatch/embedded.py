@@ -12,7 +12,7 @@ from zlib import crc32
 
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
-from microbatch.committed_state import over_central_store
+from microbatch.committed_state import over_central_store, refuse_offsets
 from microbatch.declaration import DeclaredBatch
 from microbatch.kinds import Kinds
 from microbatch.metrics import BatchMetrics
@@ -24,11 +24,16 @@ from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Committed, NextOffset
-from streamtable.errors import GraphError, SerializationError, StateLost
+from streamtable.errors import GraphError, SerializationError
 from streamtable.graph.custom_task import TaskServices
 
 _KEYS_CHECKED = 64  # of each batch: about a millisecond for 10,000 rows
 _KEYS_REMEMBERED = 8_192
+_CENTRAL = (
+    "the group has committed with a central store, which has its rows: the embedded store would start empty. Run it with "
+    "that store (STREAMTABLE_STORE), or give the group another name, or delete its offsets to start from the beginning of "
+    "its inputs"
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,6 @@ class EmbeddedRows:
     def __init__(self, kinds: Kinds, owners: KeyOwners) -> None:
         self.unproved = bool(kinds.group.rows)
         self._kinds = kinds
-        self._partition = kinds.partition
         self._owners = owners
         self._record: dict[bytes, bytes] = {}
 
@@ -91,14 +95,14 @@ class EmbeddedRows:
             self._record = {} if record == before else {self._kinds.key: record}
 
     def stored(self, services: TaskServices) -> StoredRows:
-        return StoredRows(LocalRows(services.get), self._partition, None)
+        return StoredRows(LocalRows(services.get), self._kinds.partition, None)
 
     def written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:
         found = written(batch.used_rows, stored, None)
         changed = {key: data for key, data in found.rows.items() if not stored.holds(key, data)}
         if changed and services.row_bytes_max is not None:
             self._refuse_too_large(changed, services.row_bytes_max)
-            self._owners.check(self._partition, changed)
+            self._owners.check(self._kinds.partition, changed)
         return replace(found, rows=changed)
 
     def _refuse_too_large(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
@@ -150,13 +154,7 @@ class EmbeddedTasks:
         Raises:
             StateLost: The group's rows are in a central store.
         """
-        for topic, each in committed.items():
-            if each is not None and over_central_store(each.metadata):
-                raise StateLost(
-                    "the group has committed with a central store, which has its rows: the embedded store would "
-                    "start empty. Run it with that store (STREAMTABLE_STORE), or give the group another name, "
-                    "or delete its offsets to start from the beginning of its inputs"
-                ).at(topic, partition, each.next_offset)
+        refuse_offsets(partition, committed, over_central_store, _CENTRAL)
         self._around.beginnings.note(partition, committed)
         kinds = Kinds(self._around.group, partition, committed)
         return BatchTask(self._around, partition, EmbeddedRows(kinds, self._owners))

@@ -113,6 +113,5 @@ class Searcher(Generic[V]):
         for place, offset in committed.items():
             ours = decode(offset.metadata) if offset is not None else None
             if ours is not None:
-                newest = max(found[place.partition], ours[0], key=lambda each: (each.epoch, each.end))
-                found[place.partition] = newest
+                found[place.partition] = max(found[place.partition], ours[0])
         return found

@@ -210,10 +210,9 @@ class StoreSettings:
         Raises:
             ConfigurationError: As in `driver`, and for a store in memory, which another process cannot administer.
         """
-        driver, admin = self._made(tenant)
+        admin = self._made(tenant)[1]
         if admin is None:  # in memory
             _refuse("a store in memory is gone with its process: there is nothing to create, check or sweep")
-        del driver
         return admin
 
     def _made(self, tenant: str) -> tuple[Driver, Admin | None]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from microbatch.beginnings import Beginnings
-from microbatch.committed_state import committed_state_of
+from microbatch.committed_state import committed_state_of, refuse_offsets
 from microbatch.declaration import DeclaredBatch
 from microbatch.kinds import Kinds
 from microbatch.metrics import BatchMetrics, MeteredDriver
@@ -20,6 +20,16 @@ from streamtable.errors import Migrated, RetryLater, StateLost
 from streamtable.tables.position import TablePosition
 
 _PLAIN = b"plain"
+_EMBEDDED = (
+    "the group has committed with the embedded store, and its rows are in its changelog: a central store would start "
+    "empty. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the group another name, or delete its "
+    "offsets to start from the beginning of its inputs"
+)
+_EMPTIED = (
+    "the group has committed offset {}, but the central store has nothing of this partition: it was emptied, lost its rows, "
+    "or is another store. Counting would start empty: restore the store, or delete the group's offsets to start from the "
+    "beginning of its inputs"
+)
 
 
 class BatchTasks:
@@ -67,7 +77,7 @@ class BatchTasks:
             RetryLater: The store does not answer, or a later owner may have written meanwhile.
             StateLost: Store and offsets do not match.
         """
-        _refuse_embedded(partition, committed)
+        refuse_offsets(partition, committed, TablePosition.decode, _EMBEDDED)
         kinds = Kinds(self._around.group, partition, committed)
         found = self._store.get_many([ledger_key(partition), kinds.key])
         self._around.failpoint("ledger-read")
@@ -81,7 +91,7 @@ class BatchTasks:
             )
         ledger = None
         if self._plain:
-            _refuse_emptied(partition, committed, mark)
+            refuse_offsets(partition, committed, lambda _: mark is None, _EMPTIED)
         else:
             ledger = self._opened(partition, committed_state_of(partition, committed), mark)
         record = {kinds.key: kinds.record(before.data if before is not None else None)}
@@ -107,25 +117,3 @@ class BatchTasks:
             raise RetryLater(error.message) from error
         self._refused.pop(partition, None)
         return ledger
-
-
-def _refuse_embedded(partition: int, committed: Mapping[str, Committed | None]) -> None:
-    """Raise `StateLost` if the group has committed with embedded rows, which are in its changelog."""
-    for topic, each in committed.items():
-        if each is not None and TablePosition.decode(each.metadata) is not None:
-            raise StateLost(
-                "the group has committed with the embedded store, and its rows are in its changelog: a central store "
-                "would start empty. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the "
-                "group another name, or delete its offsets to start from the beginning of its inputs"
-            ).at(topic, partition, each.next_offset)
-
-
-def _refuse_emptied(partition: int, committed: Mapping[str, Committed | None], mark: Row | None) -> None:
-    """Raise `StateLost` if the group has committed offsets, but the store has no mark of the partition."""
-    for topic, each in committed.items():
-        if each is not None and mark is None:
-            raise StateLost(
-                f"the group has committed offset {each.next_offset}, but the central store has nothing of this "
-                "partition: it was emptied, lost its rows, or is another store. Counting would start empty: "
-                "restore the store, or delete the group's offsets to start from the beginning of its inputs"
-            ).at(topic, partition, each.next_offset)

@@ -302,14 +302,13 @@ class ElasticsearchDriver:
             if data is None and number is None:
                 operations.append({"delete": place})
             else:
-                document = (
-                    {"tenant": self._tenant} if data is None else self._document(key, data, fields.get(key))
-                )
-                operations += [{"index": place}, document]
+                operations += [{"index": place}, self._document(key, data, fields.get(key))]
         if keys:
             yield keys, operations
 
-    def _document(self, key: bytes, data: bytes, found_by: VersionedFields | None) -> dict[str, Any]:
+    def _document(self, key: bytes, data: bytes | None, found_by: VersionedFields | None) -> dict[str, Any]:
+        if data is None:
+            return {"tenant": self._tenant}
         document: dict[str, Any] = {"tenant": self._tenant, "data": b64encode(data).decode()}
         head = Head.of(data)
         if head and head.deleted:

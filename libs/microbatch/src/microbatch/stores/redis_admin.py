@@ -1,5 +1,6 @@
 """Checks whether a Redis or Valkey keeps acknowledged writes. Nothing has to be created in it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -79,11 +80,8 @@ class RedisAdmin:
         )
 
     def _copies(self, found: dict[str, str]) -> StoreFinding:
-        online = sum(
-            "state=online" in text
-            for name, text in found.items()
-            if name.startswith("slave") and name.removeprefix("slave").isdigit()
-        )
+        replicas = [text for name, text in found.items() if re.fullmatch("slave[0-9]+", name)]
+        online = sum("state=online" in text for text in replicas)
         if online < self._replicas:
             advice = "start them, or lower the parameter replicas"
             return problem("replicas", f"{online} are online, writes wait for {self._replicas}", advice)

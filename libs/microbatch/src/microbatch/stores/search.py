@@ -94,9 +94,6 @@ def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int,
     def ledgers() -> dict[int, Ledger]:
         committed = committed_states()  # before the rows: a commit missing here is in a row
         rows = store.get_many([ledger_key(partition) for partition in committed])
-        return {
-            partition: Ledger.seen(committed_state, rows.get(ledger_key(partition)))
-            for partition, committed_state in committed.items()
-        }
+        return {each: Ledger.seen(state, rows.get(ledger_key(each))) for each, state in committed.items()}
 
     return ledgers

@@ -116,12 +116,8 @@ def _look_up(
 
 def _read(store: RemoteStore) -> list[Note]:
     row = store.get(NOTES_KEY)
-    if row is None:
-        return []
-    return [
-        Note(time, {int(place): epoch for place, epoch in epochs.items()})
-        for time, epochs in json.loads(row.data)
-    ]
+    notes = json.loads(row.data) if row is not None else ()
+    return [Note(time, {int(place): epoch for place, epoch in epochs.items()}) for time, epochs in notes]
 
 
 def _write(store: RemoteStore, notes: Sequence[Note], after: float) -> None:
