@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
-from microbatch.stores.memory import MemoryDriver
-from microbatch.stores.port import Found, WriteResult
+from microbatch.stores.memory import MemoryDriver, MemoryServer
+from microbatch.stores.port import Found, VersionedFields, WriteResult
 from streamtable import Guarantee, Json, Long, OnError, Stream, String
 from streamtable.errors import (
     GraphError,
@@ -162,6 +162,73 @@ def test_rows_are_read_in_one_round_trip_and_written_in_one(tester: Tester) -> N
     asked.clear()
     tester.emit_many(EVENTS, [(key, 1) for key in "abcabc"])
     assert asked == [("read", 3), ("write", 3)]
+
+
+@pytest.mark.parametrize("ttl", [None, 60])
+def test_a_row_that_is_put_with_the_same_value_is_written_if_rows_expire(
+    tester: Tester, ttl: float | None
+) -> None:
+    written: list[bytes] = []
+
+    class Expiring(MemoryDriver):
+        ttl: float | None = None
+
+        def write(
+            self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float
+        ) -> WriteResult:
+            written.extend(rows.keys() & {b"totals/a"})
+            return super().write(rows, number, timeout)
+
+    def driver() -> Expiring:
+        found = Expiring(store.server, tenant="g")
+        found.ttl = ttl
+        return found
+
+    graph = batches(lambda batch, _: batch.rows(TOTALS).put("a", 1))
+    store = InMemoryStore(graph, driver=driver)
+    tester.run(graph, tasks=store)
+    for _ in range(3):
+        tester.emit(EVENTS, "a", 1)
+    assert len(written) == (1 if ttl is None else 3)
+    assert rows_of(tester, store) == {"a": 1}
+
+
+def test_a_row_that_is_put_with_the_same_value_gets_the_search_fields_of_the_program(tester: Tester) -> None:
+    index: dict[bytes, VersionedFields] = {}
+
+    class Searching(MemoryDriver):
+        def write_found_by(
+            self,
+            rows: Mapping[bytes, bytes | None],
+            number: int | None,
+            timeout: float,
+            fields: Mapping[bytes, VersionedFields],
+        ) -> WriteResult:
+            index.update(fields)
+            return self.write(rows, number, timeout)
+
+    server = MemoryServer()
+
+    def version(name: str) -> tuple[MicroBatch, InMemoryStore]:
+        rows = Rows("found", value=Long(), fields=lambda row: {name: row})
+        graph = batches(lambda batch, _: batch.rows(rows).put("a", 7), rows=[rows])
+        return graph, InMemoryStore(graph, driver=lambda: Searching(server, tenant="g"))
+
+    graph, store = version("old")
+    stores = [store]
+
+    def newest(clock: Any, failpoint: Any) -> Any:
+        return stores[-1](clock, failpoint)
+
+    tester.run(graph, tasks=newest)
+    tester.emit(EVENTS, "a", 1)
+    assert index == {b"found/a": VersionedFields({"old": 7}, None)}
+    tester.stop(graph)
+    graph, store = version("new")
+    stores.append(store)
+    tester.start(graph)
+    tester.emit(EVENTS, "a", 2)
+    assert index == {b"found/a": VersionedFields({"new": 7}, {"new": 7})}
 
 
 def test_reads_see_the_changes_of_the_batch(tester: Tester) -> None:

@@ -77,6 +77,7 @@ class MeteredDriver:
     """
 
     def __init__(self, driver: Driver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED) -> None:
+        self.ttl: float | None = getattr(driver, "ttl", None)
         self._driver = driver
         self._metrics = metrics
         self._group = group

@@ -18,6 +18,7 @@ from streamtable.graph.custom_task import TaskServices, Written
 log = structlog.get_logger()
 
 Changes = Sequence[tuple[bytes, bytes | None]]
+OwnRows = Mapping[bytes, bytes]
 
 
 class PartitionRows(Protocol):
@@ -64,30 +65,25 @@ class CentralRows:
         store: The store.
         partition: The number of the partition.
         ledger: The partition's ledger, under a new epoch; None if rows are plain. Its first commit proves the epoch.
-        record: The row of the record of kinds, to be written with the ledger's row.
+        own: The row of the record of kinds, to be written with the ledger's row.
         failpoint: Called between any two steps.
     """
 
     def __init__(
-        self,
-        store: RemoteStore,
-        partition: int,
-        ledger: Ledger | None,
-        record: Mapping[bytes, bytes],
-        failpoint: Failpoint,
+        self, store: RemoteStore, partition: int, ledger: Ledger | None, own: OwnRows, failpoint: Failpoint
     ) -> None:
         self.unproved = ledger is not None
         self._store = store
         self._partition = partition
         self._ledger = ledger
-        self._record = record
+        self._own = own
         self._failpoint = failpoint
 
     def begin(self, services: TaskServices) -> None:
         """Do nothing: the rows were compared when the ledger was opened."""
 
     def stored(self, services: TaskServices) -> StoredRows:  # noqa: ARG002 - of embedded rows
-        return StoredRows(self._store, self._partition, self._ledger)
+        return StoredRows(self._store, self._partition, self._ledger, expire=self._store.expire)
 
     def written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> BatchWrites:  # noqa: ARG002 - the same
         return written(batch.used_rows, stored, self._ledger)
@@ -122,7 +118,7 @@ class CentralRows:
         """
         good = True
         try:
-            own = {**self._record, ledger_key(self._partition): ledger.encode()}
+            own = {**self._own, ledger_key(self._partition): ledger.encode()}
             self._store.put_many(own, ledger.opening)
         except (RetryLater, Migrated) as error:
             what = "ledger not written: the partition recovers again"

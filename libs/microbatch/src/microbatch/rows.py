@@ -30,7 +30,7 @@ class Rows(Generic[V]):
         name: The name of the kind, which is part of the keys in the store.
         value: The codec of the rows. A program whose codec would misread the rows that are there stops at its start, with
             `StateMeaningChanged`; one with a kind that lacks records which a version without it has handled, with `StateLost`.
-        fields: Returns the search fields of a row, for stores that can search.
+        fields: Returns the search fields of a row, for stores that can search. After an edit, a row has them once it is put again.
     """
 
     name: str
@@ -76,13 +76,18 @@ class StoredRows:
         store: The store of the tenant, or of the partition.
         partition: The partition of the batch.
         ledger: Decides which versions are valid; None: rows are plain, without versions.
+        expire: Whether rows have a time to live, which each write begins anew.
 
     Attributes:
+        expire: The same.
         failure: The store's error; the batch fails with it even if `process` catches it.
     """
 
-    def __init__(self, store: ReadRows, partition: int, ledger: Ledger | None) -> None:
+    def __init__(
+        self, store: ReadRows, partition: int, ledger: Ledger | None, *, expire: bool = False
+    ) -> None:
         self.partition = partition
+        self.expire = expire
         self.failure: StreamtableError | None = None
         self._store = store
         self._ledger = ledger
@@ -175,10 +180,8 @@ class BatchRows(Generic[V]):
         found: dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]] = {}
         for key in self._changed:
             value, fields = self._values[key], self._rows.fields
-            if value is None:
-                found[self._raw[key]] = None, None
-            else:
-                found[self._raw[key]] = self._rows.value.encode(value), fields(value) if fields else None
+            encoded = None if value is None else self._rows.value.encode(value)
+            found[self._raw[key]] = encoded, None if value is None or fields is None else fields(value)
         return found
 
     def found_by(self, data: bytes | None) -> Mapping[str, FieldValue] | None:
@@ -239,8 +242,10 @@ def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger 
                 found[key], before = data, None
             else:
                 was = stored.known(key)
-                cell = None if was.value == data else replace(was, write_id, data, stored.partition)
-                if cell is None:
+                # Written again for its time to live, and for the fields, which an earlier program may have made otherwise.
+                again = stored.expire or kind.searched
+                cell = replace(was, write_id, data, stored.partition)
+                if cell is None or (was.value == data and not again):
                     continue
                 found[key], before = cell.encode(), was.value
             if kind.searched:

@@ -86,7 +86,7 @@ class CassandraDriver:
     ) -> None:
         self._tenant = tenant_name(tenant)
         self._table = f"{identifier(keyspace)}.{identifier(table)}"
-        self._ttl = ttl or 0
+        self.ttl: float | None = ttl
         # Reads and writes at a quorum overlap, so an acknowledged write is read. Retries are up to the caller.
         profile = ExecutionProfile(
             consistency_level=ConsistencyLevel.LOCAL_QUORUM,
@@ -167,7 +167,8 @@ class CassandraDriver:
                 if (data := rows[key]) is None:
                     batch.add(self._prepare(session, delete), (*stamps, self._tenant, key))
                 else:
-                    ttl = 0 if key.startswith(OWN) else self._ttl  # 0: unlimited, even with a table default
+                    # 0: unlimited, even with a table default
+                    ttl = 0 if key.startswith(OWN) or self.ttl is None else self.ttl
                     batch.add(self._prepare(session, put), (self._tenant, key, data, ttl, *stamps))
             asked.append((part, batch))
         return WriteResult(self._ask(session, asked, timeout)[1])

@@ -82,6 +82,8 @@ class Driver(Protocol):
 
     All methods raise `RetryLater` if the server did not answer at all, so that the outcome of every key is unknown.
     They raise `ConfigurationError` if a retry cannot help: a missing index, missing rights, a row of another kind.
+
+    A driver whose rows expire has an attribute `ttl`, the seconds that a row lives after its last write; None: it stays.
     """
 
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:

@@ -85,6 +85,7 @@ class RedisDriver:
         if ttl is not None and ttl < 1:
             raise ConfigurationError(f"a row cannot live for {ttl} s: a second at least")
         self._prefix = tenant_name(tenant).encode() + b":"
+        self.ttl = ttl
         self._ttl_ms = b"%d" % int((ttl or 0) * 1000)
         self._replicas = replicas
         try:
@@ -167,33 +168,27 @@ class RedisDriver:
         """
         try:
             connection: Any = self._pool.get_connection()  # many of its methods have no types
+            try:
+                connection.send_packed_command([b"".join(map(_packed, commands))])
+                answers: list[Any] = []
+                for _ in commands:
+                    try:
+                        answers.append(connection.read_response(timeout=timeout))
+                    except ResponseError as error:
+                        answers.append(error)
+                if any(isinstance(answer, ResponseError) for answer in answers):
+                    connection.disconnect()  # if it is a replica now, the host name may lead to the new master
+            except BaseException:
+                connection.disconnect()  # unread responses are still in flight
+                raise
+            finally:
+                self._pool.release(connection)
         except ResponseError as error:  # from the handshake: password, database, or Redis is still loading
             raise RetryLater(f"Redis: {self.passing(error)}") from error
         except AuthenticationError as error:
             raise ConfigurationError(f"Redis refuses: {error}") from error
         except (RedisError, OSError) as error:
             raise RetryLater(f"Redis: {error}") from error
-        try:
-            connection.send_packed_command([b"".join(map(_packed, commands))])
-            answers: list[Any] = []
-            for _ in commands:
-                try:
-                    answers.append(connection.read_response(timeout=timeout))
-                except ResponseError as error:
-                    answers.append(error)
-            if any(isinstance(answer, ResponseError) for answer in answers):
-                connection.disconnect()  # if it is a replica now, the host name may lead to the new master
-        except AuthenticationError as error:
-            connection.disconnect()
-            raise ConfigurationError(f"Redis refuses: {error}") from error
-        except (RedisError, OSError) as error:
-            connection.disconnect()
-            raise RetryLater(f"Redis: {error}") from error
-        except BaseException:
-            connection.disconnect()  # unread responses are still in flight
-            raise
-        finally:
-            self._pool.release(connection)
         return answers
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:

@@ -28,11 +28,15 @@ class RemoteStore:
         deadline: The seconds for a call with all its attempts.
         attempt: The seconds for one attempt.
         clock: Monotonic time, and pauses between attempts.
+
+    Attributes:
+        expire: Whether rows have a time to live, which each write begins anew.
     """
 
     def __init__(
         self, driver: Driver, *, deadline: float = 10.0, attempt: float = 3.0, clock: Clock | None = None
     ) -> None:
+        self.expire = getattr(driver, "ttl", None) is not None
         self._driver = driver
         self._deadline = deadline
         self._attempt = attempt
