@@ -335,6 +335,18 @@ def test_a_record_of_1970_is_not_sent_with_the_present_time(tester: Tester) -> N
     assert [record.timestamp_ms for record in tester.records(OUT)] == [1]
 
 
+def test_a_record_that_is_rejected_twice_is_one_dead_letter(tester: Tester) -> None:
+    def reject(batch: Batch, send: Send) -> None:
+        for record in batch.records:
+            for reason in ("too old", "too short"):
+                batch.reject(record, reason)
+
+    graph = batches(reject)
+    tester.run(graph)
+    tester.emit_many(EVENTS, [("a", 1), ("a", 2)])
+    assert [letter.reason for letter in tester.dead_letters(graph)] == ["too old", "too old"]
+
+
 def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: Tester) -> None:
     refused, times = {"b"}, []
 

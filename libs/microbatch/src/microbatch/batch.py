@@ -91,6 +91,7 @@ class Batch:
         self._reject = reject
         self._watermarks = watermarks
         self._rows: dict[str, BatchRows[Any]] = {}
+        self._rejected: set[tuple[str, int]] = set()
 
     def of(self, stream: Stream[K, E]) -> list[Record[K, E]]:
         """Return the records of one input, in the order of their offsets."""
@@ -112,8 +113,10 @@ class Batch:
         return found
 
     def reject(self, record: Record[Any, Any], reason: str) -> None:
-        """Send a record to the dead letters. The other effects of the batch stand."""
-        self._reject(record, reason)
+        """Send a record to the dead letters, once in a batch: a second reason is ignored. The other effects of the batch stand."""
+        if (place := (record.topic, record.offset)) not in self._rejected:
+            self._rejected.add(place)
+            self._reject(record, reason)
 
     def has_caught_up(self) -> bool:
         """Return whether this partition of the inputs has no more records after this batch. Queries the broker.
