@@ -1,3 +1,5 @@
+from datetime import UTC, date, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -5,6 +7,7 @@ import pytest
 
 from contracts.records import USER_CLICK, UserClick
 from microbatch import Batch, MicroBatch, Send
+from microbatch.columns import columns as columns_from
 from streamtable import Avro, Json, Stream, String
 from streamtable_testing import Tester
 
@@ -45,3 +48,44 @@ def test_values_without_a_common_type_are_left_out(tester: Tester, seen: list[An
     ((none, columns),) = seen
     assert columns.schema.names == ["key", "offset", "timestamp_ms"]
     assert (columns.num_rows, none.num_rows) == (2, 0)
+
+
+@pytest.mark.parametrize("value", [2**63, [1, 2**63], {"total": 2**63}])
+def test_whole_numbers_from_2_to_the_power_of_63_on_have_no_column(
+    tester: Tester, seen: list[Any], value: Any
+) -> None:
+    tester.emit(MIXED, "a", value)
+    ((_, columns),) = seen
+    assert columns.schema.names == ["key", "offset", "timestamp_ms"]
+
+
+DAY, NOON = date(2020, 1, 1), datetime(2020, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [DAY, NOON],
+        ["a", b"a"],
+        [{"at": DAY}, {"at": NOON}],
+        [{"at": DAY}, None, {"at": None}, {"at": NOON}],
+        [[DAY], [], [NOON]],
+        [{"at": [{"day": DAY}]}, {"at": [{"day": NOON}]}],
+    ],
+)
+def test_values_that_arrow_would_cut_or_turn_into_bytes_have_no_column(values: list[Any]) -> None:
+    assert columns_of(values).schema.names == ["key", "offset", "timestamp_ms"]
+
+
+@pytest.mark.parametrize(
+    "values", [[DAY, None], [NOON], ["a"], [b"a"], [{"at": DAY}, {"at": None}], [[], [1]], [None], [{}], []]
+)
+def test_values_of_one_type_have_a_column(values: list[Any]) -> None:
+    assert columns_of(values).column("value").to_pylist() == values
+
+
+def columns_of(values: list[Any]) -> Any:
+    records: list[Any] = [
+        SimpleNamespace(key="k", value=each, offset=at, timestamp_ms=at) for at, each in enumerate(values)
+    ]
+    return columns_from(records)
