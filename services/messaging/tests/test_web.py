@@ -208,6 +208,12 @@ def test_a_name_that_cannot_be_one_has_no_feed(served: Served) -> None:
     assert served.client.get("/users/%EF%BF%BD/feed").status_code == 422
 
 
+@pytest.mark.parametrize("path", ["/users/alice/feed", "/users/alice/feed/events"])
+def test_the_token_of_a_message_is_refused_since_feeds_do_not_wait_for_it(served: Served, path: str) -> None:
+    with served.client.stream("GET", path, headers={"Streamtable-Token": "messages:0:41"}) as response:
+        assert response.status_code == 422
+
+
 def test_before_the_copy_is_complete_the_answer_is_503(served: Served) -> None:
     served.feeds.ready = False
     assert served.client.get("/users/alice/feed").status_code == 503

@@ -98,6 +98,14 @@ def test_a_question_that_breaks_a_rule_is_refused(client: httpx.Client, question
     assert client.get(f"/reach?{question}").status_code in {400, 422}
 
 
+@pytest.mark.parametrize("path", ["/reach?url=x", "/reach/top", "/reach/events?url=x", "/tweets?words=x"])
+def test_the_token_of_an_event_is_refused_since_no_query_waits_for_it(
+    client: httpx.Client, path: str
+) -> None:
+    with client.stream("GET", path, headers={"Streamtable-Token": "tweets:0:41"}) as response:
+        assert response.status_code == 422
+
+
 def test_the_top_are_the_urls_with_the_highest_reach(table: MemoryTable[Reach], client: httpx.Client) -> None:
     for n in range(5):
         table.put(f"foo.com/{n}", row(n))

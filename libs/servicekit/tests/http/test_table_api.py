@@ -122,6 +122,19 @@ def test_invalid_parameters_of_an_operation_are_rejected(client: httpx.Client, p
     assert client.get(path).status_code == 422
 
 
+@pytest.mark.parametrize("path", ["/top", "/scores/alice/events", "/events"])
+def test_the_token_of_a_write_is_refused_by_operations_that_do_not_wait_for_writes(
+    client: httpx.Client, path: str
+) -> None:
+    with client.stream("GET", path, headers={"Streamtable-Token": "scores:0:41"}) as response:
+        assert response.status_code == 422
+        (error,) = json.loads(response.read())["errors"]
+    assert error == {
+        "where": "header.streamtable-token",
+        "what": "this address does not wait for writes: ask without the header",
+    }
+
+
 def test_operations_have_their_declared_names_and_texts(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     operations = {path: item["get"] for path, item in document["paths"].items()}

@@ -24,6 +24,7 @@ from servicekit.http.produce import (
     not_all_responses,
     send_all,
 )
+from servicekit.http.read_your_writes import DOES_NOT_WAIT
 from servicekit.http.responses import json_answer
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_events import ChangeSource, TableEvents
@@ -145,7 +146,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
     def members(feed: Feed | None) -> Mapping[str, Any]:
         return {"messages": [each.model_dump() for each in _messages(feed)]}
 
-    @app.get("/users/{user}/feed", dependencies=[only()], response_model=models.FeedAnswer)
+    @app.get("/users/{user}/feed", dependencies=[only(), DOES_NOT_WAIT], response_model=models.FeedAnswer)
     def get_feed(user: UserPath) -> Any:
         """The latest messages to a user; empty for a user without messages."""
         user = user_of_path(user)
@@ -160,7 +161,12 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
         )
         return json_answer(body, {"Cache-Control": "no-store"})
 
-    @app.get("/users/{user}/feed/events", dependencies=[only()], responses=_EVENTS, response_class=Response)
+    @app.get(
+        "/users/{user}/feed/events",
+        dependencies=[only(), DOES_NOT_WAIT],
+        responses=_EVENTS,
+        response_class=Response,
+    )
     def watch_feed(user: UserPath) -> Response:
         """The feed now, and again after each new message."""
         return events.response(ChangeSource(TableEvents(feeds, "feed", members), key=user_of_path(user)))

@@ -11,6 +11,7 @@ from contracts.records import Tweeted
 from servicekit.http.app import PLAIN_DIGITS, only
 from servicekit.http.fields import LINE, LINE_SCHEMA
 from servicekit.http.problems import Problem
+from servicekit.http.read_your_writes import DOES_NOT_WAIT
 from servicekit.http.responses import json_answer
 from servicekit.http.table_api import Served
 from tweet_reach.models import FoundTweet, FoundTweets
@@ -30,7 +31,7 @@ class SearchTweets:
     def add(self, app: FastAPI, _: Served[Any]) -> None:
         @app.get(
             "/tweets",
-            dependencies=[only("words", "limit")],
+            dependencies=[only("words", "limit"), DOES_NOT_WAIT],
             response_model=FoundTweets,
             responses={501: {"description": "The central store of this service cannot search"}},
             tags=["tweets"],

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Protocol
 
-from fastapi import Depends, Header
+from fastapi import Depends, Header, Request
 
 from servicekit.http.problems import Problem, invalid
 from streamtable.base.types import Ack, BadToken
@@ -92,5 +92,14 @@ class ReadYourWrites:
             raise _refused() from None
 
 
-def _refused() -> Problem:
-    return invalid(f"header.{HEADER.lower()}", "must be the token of a write that this table shows")
+def _refused(why: str = "must be the token of a write that this table shows") -> Problem:
+    return invalid(f"header.{HEADER.lower()}", why)
+
+
+async def _without_token(request: Request) -> None:
+    if HEADER in request.headers:
+        raise _refused("this address does not wait for writes: ask without the header")
+
+
+DOES_NOT_WAIT: Final = Depends(_without_token)
+"""The dependency of routes that do not wait: without it, a request that names a write would be answered with the state before it."""

@@ -15,7 +15,7 @@ from servicekit.http.app import PLAIN_DIGITS, HttpEdge, build_app, only
 from servicekit.http.cursors import Cursors
 from servicekit.http.fields import TIME_MS_MAX
 from servicekit.http.problems import Problem
-from servicekit.http.read_your_writes import ReadYourWrites
+from servicekit.http.read_your_writes import DOES_NOT_WAIT, ReadYourWrites
 from servicekit.http.responses import json_answer, matches, page_after
 from servicekit.http.server_events import EventStreams
 from servicekit.http.signatures import with_parameters
@@ -158,7 +158,7 @@ class GetRow(Operation):
             )
             return json_answer(body, headers)
 
-        checks = [only(*key_of.in_query(self.path)), *([served.writes.dependency] if waits else [])]
+        checks = [only(*key_of.in_query(self.path)), served.writes.dependency if waits else DOES_NOT_WAIT]
         responses: dict[int | str, dict[str, Any]] = {
             304: {"description": "The row has not changed: its ETag is in If-None-Match"},
             **(
@@ -232,7 +232,7 @@ class TopRows(Operation):
             current = freshness(served.table, found.behind_seconds)
             return json_answer(self.model(items=items, unreadable=found.unreadable, **current))
 
-        self.get(app, get_top, dependencies=[only("limit")], response_model=self.model)
+        self.get(app, get_top, dependencies=[only("limit"), DOES_NOT_WAIT], response_model=self.model)
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class ListWindows(Operation):
         parameters = {key_of.name: key_of.kind, "since": Since, "until": Until}
         handler = with_parameters(list_windows, parameters, since=0, until=TIME_MS_MAX)
         responses: dict[int | str, dict[str, Any]] = {404: {"description": "The service has no windows"}}
-        checks = [only(*key_of.in_query(self.path), "since", "until")]
+        checks = [only(*key_of.in_query(self.path), "since", "until"), DOES_NOT_WAIT]
         self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
 
 
@@ -424,7 +424,7 @@ def events_options(text: str, *parameters: str) -> dict[str, Any]:
     """Return the options of a route that answers with server-sent events and takes these query parameters."""
     content = {"text/event-stream": {"schema": {"type": "string"}}}
     return {
-        "dependencies": [only(*parameters)],
+        "dependencies": [only(*parameters), DOES_NOT_WAIT],
         "responses": {200: {"description": text, "content": content}},
         "response_class": Response,
     }
