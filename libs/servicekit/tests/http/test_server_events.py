@@ -1,12 +1,19 @@
 import asyncio
+import json
+import math
 import queue
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from localkafka.waiting import Deadline, wait_until
@@ -15,6 +22,7 @@ from servicekit.auth.authentication import Caller, Unauthenticated
 from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
+from servicekit.http.responses import json_answer
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams, ServerEvent, Source
 from servicekit.streams import Streams
@@ -88,6 +96,26 @@ def test_events_have_the_format_of_server_sent_events(service: Service) -> None:
     response = httpx.get(service.url)
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.text == 'retry: 3000\n\nevent: change\nid: 0-17\ndata: {"user": "a\\nb", "count": 3}\n\n'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        math.inf,
+        datetime(2026, 1, 2, 3, tzinfo=UTC),
+        date(2026, 1, 2),
+        Decimal("1.50"),
+        UUID(int=7),
+        b"ab",
+    ],
+)
+def test_an_event_says_a_value_as_the_answer_to_a_get_does(value: object) -> None:
+    class Answer(BaseModel):
+        value: Any
+
+    said = ServerEvent("change", {"value": value}).encoded.decode().split("data: ")[1]
+    assert json.loads(said) == json.loads(bytes(json_answer(Answer(value=value)).body))
 
 
 def test_a_stream_without_events_sends_heartbeats(service: Service) -> None:

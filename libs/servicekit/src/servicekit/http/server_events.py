@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from anyio import CancelScope
+from pydantic_core import to_jsonable_python
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -43,7 +44,9 @@ class ServerEvent:
         """The event in the wire format of server-sent events."""
         if not self.name:
             return f": still here\nid: {self.id}\n\n".encode()
-        data = json.dumps(self.data, allow_nan=False)  # JSON has no raw line ends, which would end the field
+        # As pydantic writes the answer to a GET: JSON alone has no NaN, times or decimals, and an error would end the stream
+        # each time that a client comes back. JSON has no raw line ends, which would end the field.
+        data = json.dumps(to_jsonable_python(self.data, inf_nan_mode="null"))
         lines = [f"event: {self.name}", *([f"id: {self.id}"] if self.id else []), f"data: {data}"]
         return ("\n".join(lines) + "\n\n").encode()
 
