@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -24,7 +25,10 @@ from servicekit.grpc.table_service import (
 )
 from servicekit.streams import Streams
 from servicekit.tables.keys import KeyRules
+from servicekit.tables.protocol import UserTable
 from servicekit_testing import MemoryTable
+from streamtable import Count, Group, Input, Json, Long, Persist, Stream
+from streamtable_testing import Tester
 
 CONTRACT: TableContract[int] = TableContract(
     service=pb.DESCRIPTOR.services_by_name["TweetReaches"],
@@ -53,7 +57,7 @@ CLICKS: TableContract[int] = TableContract(
 
 
 @contextmanager
-def serving(contract: TableContract[int], rows: MemoryTable[int], streams: Streams) -> Iterator[grpc.Channel]:
+def serving(contract: TableContract[int], rows: UserTable[int], streams: Streams) -> Iterator[grpc.Channel]:
     proxies = TrustedProxies(networks_of("127.0.0.1"))
     service = GrpcTableService(contract, rows, streams, proxies)
     limits = GrpcLimits(drain_seconds=0, connection_streams=1000)
@@ -221,6 +225,30 @@ def refuses(call: Callable[[], Any]) -> bool:
     except grpc.RpcError:
         return True
     return False
+
+
+def test_rows_are_scanned_and_watched_whose_keys_have_no_prefixes() -> None:
+    """No encoded key of JSON begins with another one, so a view refuses each prefix, the empty one too."""
+    games: Stream[Any, Any] = Stream("games", Json(), Json())
+    counted = Group("counted", Input(games, aggregate=Count()), Persist(Long()))
+    with Tester() as tester:
+        tester.run(counted)
+        view = tester.view(counted.table)
+        for user in ("alice", "bob"):
+            tester.emit(games, user, {})
+        tester.advance(2)
+        with serving(CLICKS, view, Streams(limit=2)) as channel:
+            stub: Any = ClickCountsStub(channel)
+            (page,) = scan(stub)
+            assert [row.user_id for row in page.rows] == ["alice", "bob"]
+            watch = stub.Watch(clicks_pb.WatchRequest(prefix=""))
+            watch.initial_metadata()
+            watch.cancel()
+            watched = partial(next, stub.Watch(clicks_pb.WatchRequest(prefix="al"), timeout=5))
+            for call in (lambda: scan(stub, prefix="al"), watched):
+                with pytest.raises(grpc.RpcError, match="have no prefixes: ask without one") as refused:
+                    call()
+                assert details(refused.value, BadRequest).field_violations[0].field == "prefix"
 
 
 def test_nothing_is_answered_until_the_table_is_ready(users: MemoryTable[int], clicks: Any) -> None:

@@ -1,19 +1,24 @@
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import BaseModel
 
+from localkafka.waiting import wait_until
 from servicekit.http.cursors import Cursors
 from servicekit.http.models import answer_model, page_model, top_model
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_api import GetRow, ListRows, TableApi, TopRows, WatchRow, WatchRows
 from servicekit.streams import Streams
+from servicekit.tables.protocol import UserTable
 from servicekit.tables.top_list import TopList
 from servicekit_testing import MemoryTable
+from streamtable import Avro, Codec, Count, Group, Input, Json, Long, Persist, Stream
+from streamtable_testing import Tester
 
 
 class UserScore(BaseModel):
@@ -46,8 +51,8 @@ def table() -> MemoryTable[int]:
     return MemoryTable()
 
 
-@pytest.fixture
-def client(table: MemoryTable[int]) -> Iterator[httpx.Client]:
+@contextmanager
+def serving(table: UserTable[int]) -> Iterator[httpx.Client]:
     top, events = TopList(table, int), EventStreams(Streams())
     top.start()
     app = API.build(table, top, Cursors(b"0" * 16), events, metrics=lambda: b"")
@@ -57,6 +62,12 @@ def client(table: MemoryTable[int]) -> Iterator[httpx.Client]:
     server.stop()
     events.close()
     top.close()
+
+
+@pytest.fixture
+def client(table: MemoryTable[int]) -> Iterator[httpx.Client]:
+    with serving(table) as client:
+        yield client
 
 
 def test_a_row_has_its_position_and_an_etag_for_conditional_requests(
@@ -133,6 +144,31 @@ def test_the_token_of_a_write_is_refused_by_operations_that_do_not_wait_for_writ
         "where": "header.streamtable-token",
         "what": "this address does not wait for writes: ask without the header",
     }
+
+
+@pytest.mark.parametrize("codec", [Json(), Avro("string")])
+def test_rows_are_listed_ranked_and_watched_whose_keys_have_no_prefixes(codec: Codec[Any]) -> None:
+    """No encoded key of JSON or Avro begins with another one, so a view refuses each prefix, the empty one too."""
+    games: Stream[Any, Any] = Stream("games", codec, Json())
+    scores = Group("scores", Input(games, aggregate=Count()), Persist(Long()))
+    with Tester() as tester:
+        tester.run(scores)
+        view = tester.view(scores.table)
+        for user in ("alice", "bob", "alice"):
+            tester.emit(games, user, {})
+        tester.advance(2)
+        with serving(view) as client:
+            assert {row["user_id"] for row in client.get("/scores").json()["items"]} == {"alice", "bob"}
+            wait_until(lambda: client.get("/top").status_code == 200, 20, "the ranking is made")
+            assert client.get("/top?limit=1").json()["items"] == [{"user_id": "alice", "score": 2}]
+            with client.stream("GET", "/events") as response:
+                assert (response.status_code, next(response.iter_lines())) == (200, "retry: 3000")
+            for path in ("/scores?prefix=al", "/events?prefix=al"):
+                with client.stream("GET", path) as response:
+                    assert response.status_code == 422
+                    (error,) = json.loads(response.read())["errors"]
+                    what = "the keys of this table have no prefixes: ask without one"
+                    assert error == {"where": "query.prefix", "what": what}
 
 
 def test_operations_have_their_declared_names_and_texts(client: httpx.Client) -> None:

@@ -129,7 +129,7 @@ class MemoryTable(Generic[V]):
     def _notify(self, key: str, change: MemoryChange[V] | UnreadableRow) -> None:
         self._offset += 1
         for watch in self.watches:
-            if watch.key == key or (watch.prefix is not None and key.startswith(watch.prefix)):
+            if watch.key in (None, key) and key.startswith(watch.prefix or ""):
                 watch.queue.append(change)
         self._changed.notify_all()
 

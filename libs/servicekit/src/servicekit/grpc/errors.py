@@ -14,6 +14,7 @@ from grpc_status import rpc_status
 
 from servicekit.peer_places import GaveWay, TooManyOfPeer
 from servicekit.streams import Stopping, TooManyStreams
+from servicekit.tables.listing import NoPrefixes
 from streamtable.errors import NotReady, RetryLater, UnreadableRow
 
 log = structlog.get_logger()
@@ -79,6 +80,8 @@ def refusal(error: Exception) -> CallRefused:
             return error
         case NotImplementedError():  # by a generated servicer
             return CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
+        case NoPrefixes():
+            return invalid("prefix", str(error))
         case UnreadableRow():
             return CallRefused(
                 grpc.StatusCode.DATA_LOSS,

@@ -17,7 +17,7 @@ from servicekit.grpc.peers import caller_host
 from servicekit.peer_places import GaveWay, PeerPlaces
 from servicekit.streams import Streams, unless
 from servicekit.tables.keys import USER_IDS, KeyRules
-from servicekit.tables.listing import Listing, listing
+from servicekit.tables.listing import Listing, listing, prefixes
 from servicekit.tables.protocol import (
     KeyedRow,
     TableAnswer,
@@ -205,10 +205,10 @@ class GrpcTableService(Generic[V]):
 
         one = request.WhichOneof("target") == self._keys.field
         key = _key(request, self._keys) if one else None
-        prefix = None if one else self._prefix(request)
+        prefix = None if one else self._prefix(request) or None
         with (
             self._streams.admit_in_loop() as over,
-            nullcontext(_nothing) if prefix is None else self._place(context, over) as active,
+            nullcontext(_nothing) if one else self._place(context, over) as active,
             await _opened(
                 partial(self._table.watch, key=key, prefix=prefix, on_unreadable=leave_out)
             ) as watch,
@@ -287,7 +287,8 @@ async def _opened(watch: Callable[[], AbstractContextManager[V]]) -> AbstractCon
     """Open a watch in a thread, as it may wait for Kafka. One that is opened for a cancelled call is closed."""
     opening = asyncio.ensure_future(asyncio.to_thread(watch))
     try:
-        return await asyncio.shield(opening)
+        with prefixes():
+            return await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(lambda done: done.exception() or done.result().__exit__(None, None, None))
         raise

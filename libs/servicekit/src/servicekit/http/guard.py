@@ -13,8 +13,9 @@ from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.http.deadline import RequestDeadline
-from servicekit.http.problems import Problem, overloaded, unavailable
+from servicekit.http.problems import Problem, invalid, overloaded, unavailable
 from servicekit.http.threads import BEGIN_BY
+from servicekit.tables.listing import NoPrefixes
 from streamtable.errors import RetryLater, UnreadableRow
 
 log = structlog.get_logger()
@@ -258,6 +259,8 @@ def _problem_of(error: Exception, scope: Scope) -> Problem:
             return unavailable()
         case NotImplementedError():  # by a ranking where there is no copy of the table
             return Problem(HTTPStatus.NOT_IMPLEMENTED, str(error))
+        case NoPrefixes():
+            return invalid("query.prefix", str(error))
         case UnreadableRow():
             place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
             detail = "the stored row cannot be decoded; its key must be written again"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from servicekit.http.server_events import ServerEvent, Source
+from servicekit.tables.listing import prefixes
 from servicekit.tables.protocol import KeyedRow, PlacedRow, TableWatch, UserTable, age_seconds
 from streamtable.errors import StreamtableError, UnreadableRow
 
@@ -79,13 +80,13 @@ class ChangeSource:
     Args:
         tables: The tables, with the mappings from rows to events.
         key: The key of the row; None: `prefix` applies.
-        prefix: The prefix of the keys.
+        prefix: The prefix of the keys; empty: all.
     """
 
     def __init__(self, *tables: TableEvents[Any], key: str | None = None, prefix: str | None = None) -> None:
         self._tables = tables
         self._key = key
-        self._prefix = prefix
+        self._prefix = prefix or None
         self._stack = ExitStack()
         self._first: deque[ServerEvent] = deque()
         self._watches: deque[_Watched] = deque()
@@ -96,9 +97,9 @@ class ChangeSource:
         with ExitStack() as stack:
             for table in self._tables:
                 left_out = partial(self._left_out, table)
-                watch = stack.enter_context(
-                    table.rows.watch(key=self._key, prefix=self._prefix, on_unreadable=left_out)
-                )
+                with prefixes():
+                    opened = table.rows.watch(key=self._key, prefix=self._prefix, on_unreadable=left_out)
+                watch = stack.enter_context(opened)
                 age_seconds(table.rows)  # not before the copy is complete
                 held = -1
                 if self._key is not None:

@@ -1,12 +1,27 @@
 """A page of a table, with the number of rows left out because they cannot be decoded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from servicekit.tables.protocol import UserTable
-from streamtable.errors import UnreadableRow
+from streamtable.errors import GraphError, UnreadableRow
 
 V = TypeVar("V")
+
+
+class NoPrefixes(ValueError):
+    """A prefix was asked for, and no encoded key of the table begins with another one, as with JSON and Avro."""
+
+
+@contextmanager
+def prefixes() -> Iterator[None]:
+    """Raise `NoPrefixes` in the place of a table's error of its declaration: it is the caller who can ask otherwise."""
+    try:
+        yield
+    except GraphError:
+        raise NoPrefixes("the keys of this table have no prefixes: ask without one") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +41,7 @@ class Listing(Generic[V]):
 
 
 def listing(table: UserTable[V], prefix: str | None, after: str | None, limit: int) -> Listing[V]:
-    """Read one page of at most `limit` rows, at least 1. Raises `NotReady`."""
+    """Read one page of at most `limit` rows, at least 1. Raises `NotReady` and `NoPrefixes`."""
     left_out = 0
 
     def count(_: UnreadableRow) -> None:
@@ -35,7 +50,9 @@ def listing(table: UserTable[V], prefix: str | None, after: str | None, limit: i
 
     rows: list[tuple[str, V]] = []
     unreadable = 0
-    for row in table.iterate(prefix, after, on_unreadable=count):
+    with prefixes():
+        found = table.iterate(prefix or None, after, on_unreadable=count)
+    for row in found:
         if len(rows) == limit:
             return Listing(rows, more=True, unreadable=unreadable)
         rows.append(row)

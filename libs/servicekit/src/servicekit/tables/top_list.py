@@ -143,7 +143,7 @@ class TopList(Generic[V]):
         while not self._stopping.is_set():
             try:
                 # The watch is opened first, so that changes during the read are in its queue.
-                with self._table.watch(prefix="", on_unreadable=self._leave_out) as watch:
+                with self._table.watch(on_unreadable=self._leave_out) as watch:
                     self._rebuild()
                     wait = _WAIT_SECONDS
                     self._follow(watch)
