@@ -233,7 +233,7 @@ def test_rows_are_scanned_and_watched_whose_keys_have_no_prefixes() -> None:
     counted = Group("counted", Input(games, aggregate=Count()), Persist(Long()))
     with Tester() as tester:
         tester.run(counted)
-        view = tester.view(counted.table)
+        view: Any = tester.view(counted.table)
         for user in ("alice", "bob"):
             tester.emit(games, user, {})
         tester.advance(2)
@@ -271,6 +271,28 @@ def test_an_unreadable_row_is_an_error_in_get_and_counted_in_lists(
     assert [(each.user_id, each.answer.count) for each in found.found] == [("user-0002", 2)]
     assert found.unreadable == ["user-0003"]
     assert [(len(page.rows), page.unreadable) for page in scan(clicks)] == [(500, 3), (96, 1)]
+
+
+def test_a_scan_of_large_rows_is_sent_in_messages_that_clients_take() -> None:
+    """A gRPC client refuses messages of more than 4 MiB, unless it is set to take them."""
+    table: MemoryTable[int] = MemoryTable()
+    table.rows = {f"url-{n:03}-{'x' * 10_000}": n for n in range(600)}
+    for spoiled in (0, 7, 499, 599):
+        table.spoil(f"url-{spoiled:03}-{'x' * 10_000}")
+    with serving(CONTRACT, table, Streams()) as channel:
+        pages = list(TweetReachesStub(channel).Scan(pb.ScanRequest(), timeout=30))
+    assert max(page.ByteSize() for page in pages) <= 1024 * 1024
+    assert [row.url for page in pages for row in page.rows] == sorted(table.rows)
+    assert sum(page.unreadable for page in pages) == 4
+    assert {page.age_seconds for page in pages} == {0.25}
+
+
+def test_a_row_that_is_larger_than_a_message_of_a_scan_is_sent_alone(
+    stub: Any, rows: MemoryTable[int]
+) -> None:
+    rows.rows = {"a": 1, "b" * 2_000_000: 2, "c": 3}
+    pages = list(stub.Scan(pb.ScanRequest(), timeout=30))
+    assert [[row.reach.reach for row in page.rows] for page in pages] == [[1], [2], [3]]
 
 
 def test_successive_pages_count_each_unreadable_row_once(users: MemoryTable[int], clicks: Any) -> None:

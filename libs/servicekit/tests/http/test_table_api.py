@@ -153,7 +153,7 @@ def test_rows_are_listed_ranked_and_watched_whose_keys_have_no_prefixes(codec: C
     scores = Group("scores", Input(games, aggregate=Count()), Persist(Long()))
     with Tester() as tester:
         tester.run(scores)
-        view = tester.view(scores.table)
+        view: Any = tester.view(scores.table)
         for user in ("alice", "bob", "alice"):
             tester.emit(games, user, {})
         tester.advance(2)

@@ -36,6 +36,8 @@ KEYS_IN_SLICE: Final = 20
 SCAN_ROWS_DEFAULT: Final = 1000
 SCAN_ROWS_MAX: Final = 100_000
 SCAN_ROWS_IN_MESSAGE: Final = 500
+SCAN_BYTES_IN_MESSAGE: Final = 1024 * 1024
+"""By default clients refuse messages of more than 4 MiB. A larger row is sent alone."""
 TIME_MS_MAX: Final = 2**53 - 1  # the same maximum as in REST
 
 WATCHES_OF_MANY_MAX: Final = 100
@@ -171,17 +173,25 @@ class GrpcTableService(Generic[V]):
         after: str | None = request.start_after or None
         if not 0 <= request.limit <= SCAN_ROWS_MAX:
             raise invalid("limit", f"0 to {SCAN_ROWS_MAX}")
-        left = request.limit or SCAN_ROWS_DEFAULT
+        left, most = request.limit or SCAN_ROWS_DEFAULT, SCAN_ROWS_IN_MESSAGE
         with self._streams.admit() as alive:
             while left > 0:
                 if not alive():
                     raise self._streams.ended()
                 # A page at a time: a slow caller must not keep a snapshot of the store open.
-                size = min(left, SCAN_ROWS_IN_MESSAGE)
+                size = min(left, most)
                 found = listing(self._table, prefix, after, size)
+                page, rows = self._page(found), len(found.rows)
+                if (page_bytes := page.ByteSize()) > SCAN_BYTES_IN_MESSAGE and rows > 1:
+                    most = (
+                        rows // 2
+                    )  # read again, since the number of unreadable rows is that of the rows beside it
+                    continue
+                most = min(
+                    2 * size if page_bytes < SCAN_BYTES_IN_MESSAGE // 4 else size, SCAN_ROWS_IN_MESSAGE
+                )
                 left = left - size if found.more else 0
                 after = found.rows[-1][0] if found.more else None
-                page = self._page(found)
                 del found
                 yield page
                 del page  # it would occupy memory until the next page is requested
