@@ -8,6 +8,7 @@ from contracts.records import Reach, ReachAuthor, Tweeted
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
+from servicekit.tables.urls import URL_CHARACTERS_MAX
 from servicekit.tables.top_list import TopList
 from servicekit_testing import MemoryTable
 from tweet_reach.query import build_query
@@ -89,6 +90,18 @@ def test_what_the_caller_has_already_is_not_sent_again(
     assert client.get("/reach", **again).status_code == 304  # type: ignore[arg-type] # of two kinds
     table.put(URL, row(17))
     assert client.get("/reach", **again).status_code == 200  # type: ignore[arg-type] # of two kinds
+
+
+@pytest.mark.parametrize("character", ["/", "語", "\U0001f600"])
+def test_the_longest_url_of_any_characters_can_be_asked_for(
+    table: MemoryTable[Reach], client: httpx.Client, character: str
+) -> None:
+    """Percent-encoded, a character has up to 12 bytes."""
+    longest = character * URL_CHARACTERS_MAX
+    table.put(longest, row(2))
+    assert client.get("/reach", params={"url": longest}).json()["reach"] == 2
+    headers = {f"X-{n}": "x" * 1000 for n in range(6)}  # as proxies and cookies add them
+    assert client.get("/reach", params={"url": longest}, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize(

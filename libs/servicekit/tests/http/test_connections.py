@@ -243,7 +243,7 @@ def test_an_address_with_too_many_connections_takes_none_from_others(world: Worl
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(30), 400),
         (b"GET /livez HTTP/1.1\r\n\r\n", 400),
         (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n", 400),
-        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20_000, 431),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 40_000, 431),
         (b"POST /livez HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
     ],

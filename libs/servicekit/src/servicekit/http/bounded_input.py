@@ -6,7 +6,7 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.flow_control import FlowControl
 
-HEAD_BYTES: Final = 16 * 1024
+HEAD_BYTES: Final = 32 * 1024
 """The maximum size of the head of a request."""
 CHUNKS_MAX: Final = 1024
 """The maximum number of chunks of one body: bodies have at most 64 KiB, lists of events 512 KiB."""

@@ -45,7 +45,7 @@ class RequestLimits:
         body_bytes: The size of a body, whether its length is announced or not.
         bodies_bytes: The size of all bodies that have not arrived completely; beyond it the oldest is rejected.
         path_bytes: The size of the path as sent.
-        query_bytes: The size of the query string as sent.
+        query_bytes: The size of the query string as sent: the longest URL has 24 KiB, percent-encoded.
         headers: The number of headers.
         headers_bytes: The size of the headers' names and values together.
         requests: The number of requests that are handled at a time.
@@ -57,7 +57,7 @@ class RequestLimits:
     body_bytes: int = 64 * 1024
     bodies_bytes: int = 64 * 1024 * 1024
     path_bytes: int = 2048
-    query_bytes: int = 4096
+    query_bytes: int = 25 * 1024
     headers: int = 64
     headers_bytes: int = 16 * 1024
     requests: int = 256
