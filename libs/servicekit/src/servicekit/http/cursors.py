@@ -8,7 +8,6 @@ from typing import Final
 
 MAC_BYTES: Final = 16
 SECRET_BYTES_MIN: Final = 16
-CURSOR_CHARACTERS_MAX: Final = 3000
 
 
 class BadCursor(ValueError):
@@ -44,7 +43,7 @@ class Cursors:
         Raises:
             BadCursor: The cursor is forged, damaged, or of another query.
         """
-        if len(cursor) > CURSOR_CHARACTERS_MAX or not cursor.isascii():
+        if not cursor.isascii():
             raise BadCursor
         try:
             data = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
