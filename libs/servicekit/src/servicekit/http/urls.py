@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from servicekit.http.problems import invalid
 from servicekit.http.table_api import KeyParameter
-from servicekit.tables.urls import URL_CHARACTERS_MAX, url
+from servicekit.tables.urls import URL_CHARACTERS_MAX, url, url_prefix
 
 _SCHEMA: Final[dict[str, Any]] = {
     "minLength": 1,
@@ -37,4 +37,12 @@ UrlQuery = Annotated[
     str,
     Query(description=f"{_DESCRIPTION}; percent-encoded", json_schema_extra={**_SCHEMA}, examples=_EXAMPLES),
 ]
-URL: Final = KeyParameter("url", UrlQuery, url_of_query, "url")
+_PREFIX_CHARACTERS_MAX: Final = (
+    URL_CHARACTERS_MAX // 2
+)  # an address holds it beside the cursor of the longest URL
+UrlPrefix = Annotated[
+    str,
+    AfterValidator(url_prefix),
+    Query(max_length=_PREFIX_CHARACTERS_MAX, description="only URLs with this prefix"),
+]
+URL: Final = KeyParameter("url", UrlQuery, url_of_query, "url", UrlPrefix)
