@@ -1,9 +1,12 @@
 """Children that end in each way, as real processes."""
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -62,6 +65,73 @@ def test_a_child_that_dies_is_started_again_after_a_pause_that_doubles(tmp_path:
         assert time.monotonic() - began >= expected
         assert said[expected - 1] == f"process 1 has ended with 75 and is started again in {expected} s"
     dies.end(time.monotonic() + 20)
+
+
+def run_watched(
+    children: list[Supervised], said: list[str], steps: Callable[[Callable[[], None]], None]
+) -> int:
+    """Run children whose program is watched; `steps` are done beside it, and may say that the program has changed."""
+    changes: list[None] = []
+
+    def beside() -> None:
+        try:
+            steps(lambda: changes.append(None))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = Thread(target=beside)
+
+    def changed() -> bool:
+        if thread.ident is None:
+            thread.start()  # not before the run has its handler of signals
+        return bool(changes) and changes.pop() is None
+
+    code = Children(children, 5.0, said.append, changed).run()
+    thread.join()
+    return code
+
+
+def test_a_child_that_dies_while_its_program_is_watched_is_started_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = f"open({str(tmp_path / 'first')!r}, 'x')"  # fails at the second start
+    program = (
+        f"try:\n {first}\nexcept OSError:\n print('up again', flush=True)\nelse:\n raise SystemExit(75)\n"
+    )
+
+    def steps(_: object) -> None:
+        wait_until(lambda: "[1] up again" in said, 20, "it is started again")
+
+    run_watched([child(1, f"{program}import time; time.sleep(600)", said)], said, steps)
+    assert "process 1 has ended with 75 and is started again in 1 s" in said
+
+
+def test_a_child_with_wrong_settings_is_started_again_when_its_watched_program_changes() -> None:
+    said: list[str] = []
+    ended = (
+        "process 1 has ended with 2, its settings are wrong, and is started again when the program changes"
+    )
+    children = [child(1, "print('up', flush=True); raise SystemExit(2)", said)]
+
+    def steps(change: Callable[[], None]) -> None:
+        wait_until(lambda: ended in said, 20, "it is said")
+        assert Children(children, 5.0, said.append).not_ready() == "process 1: it does not run"
+        change()
+        wait_until(lambda: said.count(ended) > 1, 20, "it is started again")
+
+    run_watched(children, said, steps)
+    assert (said.count(ended), said.count("[1] up")) == (2, 2)
+
+
+def test_children_that_have_finished_are_started_again_when_their_watched_program_changes() -> None:
+    said: list[str] = []
+    finished = "process 1 has finished (exit code 0) and is not started again"
+
+    def steps(change: Callable[[], None]) -> None:
+        wait_until(lambda: finished in said, 20, "it has finished")
+        change()
+        wait_until(lambda: said.count(finished) > 1, 20, "it is started again")
+
+    assert run_watched([child(1, ENDS.format(code=0), said)], said, steps) == 0
 
 
 def test_a_child_that_does_not_stop_is_killed() -> None:

@@ -54,6 +54,9 @@ def run(
 
     Each of several processes has its own instance id and state folder, and is started again when it dies. All share
     STREAMTABLE_METRICS_ADDRESS: /metrics with the label process, /livez, and /readyz when all are ready.
+
+    With --reload no exit code of a process ends the command: after 0 and 2 a process waits for the next change of a source file, and
+    after any other code it is started again.
     """
     signal.set_wakeup_fd(-1)  # Ctrl-C stops in order here, and not within a second
     session = session_of(ctx)

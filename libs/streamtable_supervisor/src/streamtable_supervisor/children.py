@@ -6,8 +6,9 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
+from math import inf
 from threading import Thread
 from typing import Final
 
@@ -25,7 +26,7 @@ class Supervised:
     """A process that is started again when it dies, after a pause that doubles from 1 to 60 s.
 
     Its standard input is a pipe that this process writes to: at its end, the child stops. A child that ends with exit code 0
-    has finished and is not started again.
+    has finished and is not started again. One that ends with 2, since its settings are wrong, waits for the next change of the program.
 
     Args:
         number: Its number, which its log lines carry.
@@ -103,7 +104,11 @@ class Supervised:
             self._say(f"process {self.number} has finished (exit code 0) and is not started again")
             return
         now = time.monotonic()
-        if not self._due:
+        if not self._due and code == CONFIGURATION:
+            ended = f"process {self.number} has ended with {code}, its settings are wrong"
+            self._say(f"{ended}, and is started again when the program changes")
+            self._due = inf
+        elif not self._due:
             self._pause = 1.0 if now - self._started >= PAUSE_MAX else self._pause
             self._say(
                 f"process {self.number} has ended with {code} and is started again in {self._pause:g} s"
@@ -117,15 +122,13 @@ class Supervised:
         """Return the status and the text of one of its pages; 503 and the reason if it does not answer."""
         if self.process.poll() is not None:
             return 503, "it does not run"
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_SECONDS)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except (OSError, HTTPException) as error:
-            return 503, f"it does not answer ({error})"
-        finally:
-            connection.close()
+        with closing(HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_SECONDS)) as connection:
+            try:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+            except (OSError, HTTPException) as error:
+                return 503, f"it does not answer ({error})"
 
     def end(self, at: float) -> int:
         """Wait for its end after SIGTERM, and kill it at this time. Returns the exit code, 0 if SIGTERM ended it."""
@@ -174,22 +177,22 @@ class Children:
     def run(self) -> int:
         """Run until a signal, or until all have finished. Returns 0 if all have ended in order, else 1.
 
-        The code of a child that ends with 2, whose settings are wrong, is returned when the others have stopped.
+        The code of a child that ends with 2, whose settings are wrong, is returned when the others have stopped. Where the program
+        is watched, neither of both ends the run: its next change starts all again.
         """
         asked: list[int] = []
         with stop_signals_to(asked.append):
             while not asked:
                 codes = [child.ended() for child in self._children]
-                if self._changed is not None:
-                    if self._changed():
-                        self._say("the program has changed: it is started again")
-                        self.stop()
-                        for child in self._children:
-                            child.start()
-                elif CONFIGURATION in codes:
+                if self._changed is not None and self._changed():
+                    self._say("the program has changed: it is started again")
+                    self.stop()
+                    for child in self._children:
+                        child.start()
+                elif self._changed is None and CONFIGURATION in codes:
                     self.stop()
                     return CONFIGURATION
-                elif all(code == 0 for code in codes):
+                elif self._changed is None and all(code == 0 for code in codes):
                     return 0
                 else:
                     for child, code in zip(self._children, codes, strict=True):

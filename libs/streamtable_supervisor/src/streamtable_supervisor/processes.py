@@ -181,8 +181,7 @@ def run_in_processes(
         ) from error
     given = options.get("instance_id") or app.options.get("instance_id")
     instance_id = given or os.environ.get(f"{PREFIX}INSTANCE_ID") or socket.gethostname()
-    command = [sys.executable, "-c", _CHILD]
-    fleet = Fleet(command, instance_id, app.state_dir, _address(), {}, sends=sends)
+    fleet = Fleet([sys.executable, "-c", _CHILD], instance_id, app.state_dir, _address(), {}, sends=sends)
     code = fleet.run(number, say)
     if code == CONFIGURATION:
         raise ConfigurationError(
@@ -195,9 +194,8 @@ def run_in_processes(
 def _partitions(app: App, program: Group[Any, Any] | Topology) -> int:
     """Return the largest number of partitions of the inputs; without topics no limit, since each process will say so."""
     with closing(app.kafka.cluster()) as cluster:
-        topics = cluster.topics(
-            dict.fromkeys(name for group in groups_in([program]) for name in group.input_topics)
-        )
+        names = dict.fromkeys(name for group in groups_in([program]) for name in group.input_topics)
+        topics = cluster.topics(names)
         return max((topic.partitions for topic in topics.values()), default=PROCESSES_MAX)
 
 
