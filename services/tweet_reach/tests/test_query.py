@@ -8,8 +8,8 @@ from contracts.records import Reach, ReachAuthor, Tweeted
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
-from servicekit.tables.urls import URL_CHARACTERS_MAX
 from servicekit.tables.top_list import TopList
+from servicekit.tables.urls import URL_CHARACTERS_MAX
 from servicekit_testing import MemoryTable
 from tweet_reach.query import build_query
 

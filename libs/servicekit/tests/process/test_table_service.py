@@ -10,6 +10,7 @@ from servicekit.grpc.table_service import TableContract
 from servicekit.http.emitter_api import EmitterApi
 from servicekit.http.models import answer_model
 from servicekit.http.table_api import GetRow, TableApi
+from servicekit.process.load import LoadOptions
 from servicekit.process.runtime import Program
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.table_service import TableService, Texts
@@ -74,6 +75,21 @@ def test_the_help_of_each_command_names_the_variables_of_the_service() -> None:
         result = CliRunner().invoke(COMPLETE.command_line(), [str(command), "--help"], terminal_width=200)
         assert result.exit_code == 0
         assert "VOTES_GROUP" in result.output
+
+
+def test_each_load_has_a_seed_of_its_own_unless_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups count an id once in 24 hours: of a second load with the same seed they would count nothing."""
+    seeds: list[int] = []
+
+    def sent(_: object, __: object, load: LoadOptions) -> int:
+        seeds.append(load.seed)
+        return 0
+
+    monkeypatch.setattr(TableService, "send_load", sent)
+    for arguments in ([], [], ["--seed", "7"]):
+        assert CliRunner().invoke(COMPLETE.command_line(), ["load", *arguments]).exit_code == 0
+    assert len(set(seeds)) == 3
+    assert seeds[2] == 7
 
 
 def test_the_table_of_the_group_is_queried_by_default() -> None:

@@ -68,14 +68,14 @@ def load(
     skew: options.Skew = 0.0,
     count: options.Count = None,
     seconds: options.Seconds = None,
-    seed: options.Seed = 1,
+    *,
+    seed: options.Seed,
     spammers: Annotated[
         int,
         typer.Option(
             min=0, max=1000, help="Number of spammers, who send a fifth of all messages and get no replies."
         ),
     ] = 3,
-    *,
     fail_fast: FailFast = False,
 ) -> None:
     """Write generated messages to Kafka and report the acknowledged rate."""

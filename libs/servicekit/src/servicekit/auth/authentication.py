@@ -39,11 +39,8 @@ class Unauthenticated(Exception):
     """The credential is missing or invalid. The text is fixed: it contains neither the reason nor the credential."""
 
     def __init__(self, *, given: bool) -> None:
-        super().__init__(
-            "the credential is not valid or no longer so"
-            if given
-            else "send a credential: Authorization: Bearer"
-        )
+        missing = "send a credential: Authorization: Bearer"
+        super().__init__("the credential is not valid or no longer so" if given else missing)
         self.given = given
 
 

@@ -169,9 +169,8 @@ class _Method:
         try:
             answer = await run(messages, context, self._check(context))
             code = grpc.StatusCode.OK
-        except (
-            grpc.aio.AbortError
-        ):  # a servicer that knows nothing of `CallRefused` has ended the call by itself
+        except grpc.aio.AbortError:
+            # A servicer that knows nothing of `CallRefused` has ended the call by itself.
             code = context.code()
             raise
         except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
@@ -191,12 +190,8 @@ class _Method:
         self, messages: AsyncIterator[bytes], context: Context, still_valid: StillValid | None
     ) -> None:
         metrics = self._guard.metrics
-        counted = (
-            nullcontext()
-            if metrics is None
-            else metrics.open_streams.labels(*self._labels).track_inprogress()
-        )
-        with counted:
+        opened = None if metrics is None else metrics.open_streams.labels(*self._labels)
+        with nullcontext() if opened is None else opened.track_inprogress():
             request = await self._request(messages)
             async with self._place(context, still_valid) as active:
                 await self._send(request, context, active)
@@ -216,9 +211,8 @@ class _Method:
             async with self._guard.unsent.wait():
                 message = await anext(aiter(messages), None)
         except TimeoutError:
-            raise CallRefused(
-                grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come", reason="NO_MESSAGE"
-            ) from None
+            text = "the message did not come"
+            raise CallRefused(grpc.StatusCode.DEADLINE_EXCEEDED, text, reason="NO_MESSAGE") from None
         if message is None:
             raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, "send one message", reason="NO_MESSAGE")
         return self._parsed(message)
@@ -230,23 +224,17 @@ class _Method:
         try:
             return parse(message)
         except Exception:  # noqa: BLE001 protobuf's errors quote the input
-            raise CallRefused(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "the message is not one of this method's; compare the .proto files",
-                reason="UNPARSABLE",
-            ) from None
+            text = "the message is not one of this method's; compare the .proto files"
+            raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, text, reason="UNPARSABLE") from None
 
     async def _answer(self, request: Any, context: Context) -> Any:
         found, places = self._found, self._guard.working
         inner = found.stream_unary if found.request_streaming else found.unary_unary
         peer = peer_name(caller_host(context, self._guard.proxies))
         if not places.take(peer):
-            raise CallRefused(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "the server has all the calls it can take; retry the request, or ask another one",
-                reason="TOO_MANY_CALLS",
-                retry_seconds=RETRY_SECONDS,
-            )
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            text = "the server has all the calls it can take; retry the request, or ask another one"
+            raise CallRefused(code, text, reason="TOO_MANY_CALLS", retry_seconds=RETRY_SECONDS)
         if iscoroutinefunction(inner) or isgeneratorfunction(inner):
             try:
                 answer = inner(request, context)
@@ -388,8 +376,5 @@ def _reported(code: grpc.StatusCode, context: Context, begun: float) -> grpc.Sta
 def _check_deadline(context: Context, seconds_max: float) -> None:
     left = context.time_remaining()
     if left is None or left > seconds_max * _SLACK:
-        raise CallRefused(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"set a deadline of at most {seconds_max:g} seconds",
-            reason="NO_DEADLINE",
-        )
+        text = f"set a deadline of at most {seconds_max:g} seconds"
+        raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, text, reason="NO_DEADLINE")

@@ -202,6 +202,5 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the packa
 
 def _check_service(request: Any) -> None:
     if request.service:
-        raise CallRefused(
-            grpc.StatusCode.NOT_FOUND, "only the server as a whole has a health status; ask for ''"
-        )
+        text = "only the server as a whole has a health status; ask for ''"
+        raise CallRefused(grpc.StatusCode.NOT_FOUND, text)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Protocol, TypeVar
 from uuid import UUID
@@ -187,15 +188,8 @@ class EmitterApi:
         """
         timeouts = timeouts or SendTimeouts()
         limits = RequestLimits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request)
-        app = build_app(
-            self.title,
-            self.version,
-            ready=ready,
-            metrics=metrics,
-            description=self.text,
-            edge=edge,
-            limits=limits,
-        )
+        named = partial(build_app, self.title, self.version, description=self.text)
+        app = named(ready=ready, metrics=metrics, edge=edge, limits=limits)
         senders = [Sender(each, new_id, now_ms, max_ahead_seconds, timeouts) for each in emitters]
         for route in self.routes:
             route.add(app, senders, self.what)

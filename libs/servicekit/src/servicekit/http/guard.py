@@ -164,9 +164,8 @@ class Guard:
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
-        task: asyncio.Task[None] = asyncio.ensure_future(
-            _call(self._app, scope, receive, answer, patience, until)
-        )
+        work = _call(self._app, scope, receive, answer, patience, until)
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
         slot = ExitStack()
         slot.callback(self._slots.release)
         task.add_done_callback(lambda _: slot.close())

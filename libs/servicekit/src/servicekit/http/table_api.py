@@ -190,10 +190,9 @@ class ListRows(Operation):
             assert cursors is not None
             after = page_after(cursors, prefix, cursor)
             found = listing(table, prefix, after, limit)
+            items = [self.row(**{key_of.member: key}, **served.api.members(row)) for key, row in found.rows]
             body = self.model(
-                items=[
-                    self.row(**{key_of.member: key}, **served.api.members(row)) for key, row in found.rows
-                ],
+                items=items,
                 next=cursors.seal(prefix, found.rows[-1][0]) if found.more else None,
                 unreadable=found.unreadable,
                 **freshness(table),

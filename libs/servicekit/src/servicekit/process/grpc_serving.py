@@ -24,9 +24,8 @@ V = TypeVar("V")
 def require_grpc_callers(runtime: Runtime[S]) -> None:
     """Refuse to serve other machines over gRPC without authentication. Client certificates suffice."""
     certificates = runtime.edge.grpc_client_authorities_file is not None
-    runtime.require_callers(
-        "STREAMTABLE_GRPC_ADDRESS", runtime.settings.grpc_address, certificates=certificates
-    )
+    address = runtime.settings.grpc_address
+    runtime.require_callers("STREAMTABLE_GRPC_ADDRESS", address, certificates=certificates)
 
 
 def serve_table(
@@ -88,10 +87,8 @@ def grpc_server(
         streams=edge.grpc_streams,
         streams_per_peer=edge.grpc_streams_per_peer,
     )
-    allow_connections(
-        edge.connections + limits.connections,  # including the server of health and metrics
-        f"SERVICEKIT_CONNECTIONS={edge.connections} and SERVICEKIT_GRPC_CONNECTIONS={edge.grpc_connections}",
-    )
+    rest, calls = edge.connections, limits.connections  # REST for health and metrics
+    allow_connections(rest + calls, f"SERVICEKIT_CONNECTIONS={rest} and SERVICEKIT_GRPC_CONNECTIONS={calls}")
     host, port = runtime.settings.grpc_address
     files = edge.grpc_certificate_file, edge.grpc_key_file, edge.grpc_client_authorities_file
     return GrpcServer(

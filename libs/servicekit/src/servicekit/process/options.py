@@ -1,6 +1,7 @@
 """Command-line options that the commands of services share."""
 
 import math
+import time
 from typing import Annotated
 
 import typer
@@ -29,7 +30,14 @@ Skew = Annotated[
 ]
 Count = Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")]
 Seconds = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Stop after this many seconds.")]
-Seed = Annotated[int, typer.Option(help="Seed of the random choices: the same seed gives the same records.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        default_factory=time.time_ns,
+        show_default="a new one",
+        help="Seed of the random choices: the same seed gives the same records, which count once in 24 hours.",
+    ),
+]
 Over = Annotated[
     str | None, typer.Option(help="Ask these for rows, in place of a whole copy: instances, shards.")
 ]

@@ -125,9 +125,8 @@ class Runtime(Generic[S]):
     @property
     def own_hosts(self) -> OwnHosts:
         """The hosts that the REST servers of this process answer to."""
-        bound = {
-            each.host.lower() for each in (self.settings.http_address, self.settings.metrics_address) if each
-        }
+        addresses = (self.settings.http_address, self.settings.metrics_address)
+        bound = {each.host.lower() for each in addresses if each}
         return OwnHosts(self.edge.hosts | {host for host in bound if not is_unspecified(host)})
 
     def http_server(
@@ -139,10 +138,8 @@ class Runtime(Generic[S]):
         connections = self.edge.connections
         allow_connections(connections, f"SERVICEKIT_CONNECTIONS={connections}")
         limits = ConnectionLimits(connections, self.edge.connections_per_peer, proxies=self.edge.proxies)
-        host, port = address
-        return HttpServer(
-            app, host, port, streams=streams, threads=threads, limits=limits, dropped=self.http.count_dropped
-        )
+        dropped = self.http.count_dropped
+        return HttpServer(app, *address, streams=streams, threads=threads, limits=limits, dropped=dropped)
 
     def metrics(self) -> bytes:
         """Return the metrics page for Prometheus."""

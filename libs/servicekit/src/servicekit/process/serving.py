@@ -105,7 +105,7 @@ def send_load(
     with stop_signals(runtime.settings) as signals:
         with ExitStack() as opened:
             emitters = [
-                opened.enter_context(emitting(runtime, stream, signals, timeouts))[0] for stream in streams
+                opened.enter_context(emitting(runtime, each, signals, timeouts))[0] for each in streams
             ]
             bar = opened.enter_context(closing(progress_on(sys.stderr)))
             begun = time.monotonic()
@@ -171,10 +171,8 @@ def serve_commands(settings: Settings, commands: Sequence[Sequence[str]]) -> int
         settings: The settings of this process.
         commands: The module and arguments of each; `--parent` and this process's id are added.
     """
-    return run_workers(
-        [_worker(settings, command, number) for number, command in enumerate(commands, 1)],
-        stop_seconds=settings.shutdown_timeout + 5,
-    )
+    workers = [_worker(settings, command, number) for number, command in enumerate(commands, 1)]
+    return run_workers(workers, stop_seconds=settings.shutdown_timeout + 5)
 
 
 def _worker(settings: Settings, command: Sequence[str], number: int) -> Worker:

@@ -173,9 +173,8 @@ class TableService(Generic[S, V]):
         table = next(iter(self.tables_of(runtime.service).values()))
         called = {call.table for call in self.view.windows}  # no views of tables that no call reads
         windows = {name: each for name, each in self.windows(runtime.service).items() if name in called}
-        return serve_table(
-            runtime, table, self.view, windows, serving.viewing if over is None else self.over[over]
-        )
+        read = serving.viewing if over is None else self.over[over]
+        return serve_table(runtime, table, self.view, windows, read)
 
     def serve_query(self, runtime: Runtime[S], over: str | None = None) -> int:
         """Answer REST requests until stopped, from local copies or from what `over` names."""
@@ -288,8 +287,8 @@ class TableService(Generic[S, V]):
             skew: options.Skew = skew,
             count: options.Count = None,
             seconds: options.Seconds = None,
-            seed: options.Seed = 1,
             *,
+            seed: options.Seed,
             fail_fast: options.FailFast = False,
         ) -> None:
             given = LoadOptions(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)

@@ -99,12 +99,8 @@ class StatusBoard:
 
     def failed(self, error: BaseException) -> None:
         """Report the error that ends the process: class and position are published, not the text, which may contain record data."""
-        place = [
-            str(part)
-            for name in ("topic", "partition", "offset")
-            if (part := getattr(error, name, None)) is not None
-        ]
-        self.error = " ".join([type(error).__name__, *place])
+        place = [getattr(error, name, None) for name in ("topic", "partition", "offset")]
+        self.error = " ".join([type(error).__name__, *(str(part) for part in place if part is not None)])
 
     @property
     def key(self) -> str:
@@ -282,9 +278,7 @@ class Publisher:
     def publish(self) -> None:
         """Publish the status if it has changed, and that of each further group. Failures are logged once."""
         for board in self._board.further[len(self._further) :]:
-            self._further.append(
-                Publisher(board, self._registry, self._emitting, self._every, process=self._board)
-            )
+            self._further.append(Publisher(board, self._registry, self._emitting, self._every, self._board))
         for each in self._further:
             each.publish()
         if not self._board.role:
@@ -333,14 +327,8 @@ class Publisher:
         self._rates.add(time.monotonic(), numbers)
         if numbers.commits != self._commits:
             self._commits, self._committed_at = numbers.commits, _now_ms()
-        return status_of(
-            self._board,
-            numbers,
-            self._rates,
-            started_at=self._started_at,
-            at=_now_ms(),
-            committed_at=self._committed_at,
-        )
+        times = {"started_at": self._started_at, "at": _now_ms(), "committed_at": self._committed_at}
+        return status_of(self._board, numbers, self._rates, **times)
 
     def _log_failure(self, failure: Exception) -> None:
         if not self._logged:
