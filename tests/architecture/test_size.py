@@ -22,7 +22,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_query": 1_600,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_306,  # aim 3,000
-    "libs/servicekit": 5_979,  # aim 6,000
+    "libs/servicekit": 5_976,  # aim 6,000
     "libs/streamtable_sinks": 2_509,
     "libs/streamtable_capture": 1_855,
     "spark": 4_395,  # aim 3,200

@@ -183,9 +183,8 @@ class GrpcTableService(Generic[V]):
                 found = listing(self._table, prefix, after, size)
                 page, rows = self._page(found), len(found.rows)
                 if (page_bytes := page.ByteSize()) > SCAN_BYTES_IN_MESSAGE and rows > 1:
-                    most = (
-                        rows // 2
-                    )  # read again, since the number of unreadable rows is that of the rows beside it
+                    # Read again: a page says how many rows beside its own are unreadable.
+                    most = rows // 2
                     continue
                 most = min(
                     2 * size if page_bytes < SCAN_BYTES_IN_MESSAGE // 4 else size, SCAN_ROWS_IN_MESSAGE
