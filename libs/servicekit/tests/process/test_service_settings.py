@@ -50,7 +50,6 @@ def test_variables_of_the_base_and_of_the_service_are_read() -> None:
         ("CURSOR_SECRET", "too short"),
         ("WAIT_SECONDS", "nan"),
         ("WAIT_SECONDS", "-1"),
-        ("WAIT_SECONDS", "0"),
         ("WAIT_SECONDS", "9"),
         ("WAIT_SECONDS", "soon"),
         ("MAX_AHEAD_SECONDS", "-1"),

@@ -32,6 +32,5 @@ class ServiceSettings(EnvironmentSettings):
     cursor_secret: Annotated[str, _secret] | None = field(default=None, repr=False)
     docs: Flag = False
     reflection: Flag = False
-    # A request is answered within 10 s. In no time at all, not even a write that shows already is found.
-    wait_seconds: Annotated[float, seconds(0.05, 8)] = 5.0
+    wait_seconds: Annotated[float, seconds(0, 8)] = 5.0  # a request is answered within 10
     max_ahead_seconds: Annotated[float, seconds(0, 86_400)] = MAX_AHEAD_SECONDS
