@@ -1,15 +1,18 @@
 """Timers: each fires once, in order, in event time between the records and by the wall clock whenever it is time."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
-from streamtable.base.topics import Stream
+from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Json, Long, String
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
-from streamtable.graph.group import Group, Input, OnError, Output, Persist
+from streamtable.graph.group import Changes, Group, Input, OnError, Output, Persist
+from streamtable.graph.once import Once
+from streamtable.graph.row_change import RowChange
 from streamtable.graph.timer import Timer
 from streamtable.handlers.context import Context
 from streamtable_testing import Tester
@@ -227,6 +230,74 @@ def test_many_timers_that_are_due_at_once_fire_before_the_next_record(
     )
     expected = [f"t{at} of a at {at}" for at in range(1, 61)]
     assert timed.log == ["event 1", "event 2", *expected, "event 3", "event 4"]
+
+
+@pytest.mark.parametrize("between", [None, b"{bad", b""], ids=["good", "bad", "deleted"])
+@pytest.mark.parametrize("once", [False, True], ids=["each", "once"])
+@pytest.mark.parametrize("careful", [False, True], ids=["together", "carefully"])
+def test_a_timer_that_is_due_fires_before_the_next_record_also_over_records_that_are_left_out(
+    careful: bool,  # noqa: FBT001 - a parameter, as the next
+    once: bool,  # noqa: FBT001
+    between: bytes | None,
+    tester: Tester,
+) -> None:
+    counted = Once[Any]("n", timedelta(days=1)) if once else None
+    reads = Input(EVENTS, handle, on_error=OnError.SKIP, once=counted, tombstones="skip")
+    timed = Timed(tester, Group("timed", reads, Output(LOG), Persist(Long()), EVENT))
+    timed.send((0, [{"bad": True}] if careful else []))
+
+    def append(number: int, at: int, *do: Any) -> None:
+        value = EVENTS.value.encode({"n": number, "do": [timed.timed(order) for order in do]})
+        tester.kafka.append(EVENTS.name, b"a", value, timestamp_ms=timed.zero + at)
+
+    append(2, 10, {"name": "past", "at": 3})
+    if between is not None:
+        tester.kafka.append(EVENTS.name, b"a", between or None, timestamp_ms=timed.zero + 11)
+    append(3, 12)
+    tester.work()
+    assert timed.log[-3:] == ["event 2", "past of a at 3", "event 3"]
+
+
+@pytest.mark.parametrize("careful", [False, True], ids=["together", "carefully"])
+def test_a_timer_that_is_due_fires_before_the_next_change_of_a_table(
+    careful: bool,  # noqa: FBT001 - a parameter
+    tester: Tester,
+) -> None:
+    def changed(ctx: Context[str, int], change: RowChange[Any]) -> None:
+        if change.new["bad"]:
+            ctx.fail("bad")
+        handle(ctx, change.new)
+
+    users = Table[str, Any]("users", String(), Json())
+    changes = Changes(users, changed, start="earliest", on_error=OnError.SKIP)
+    tester.create(Stream("users", String(), Json()))
+    timed = Timed(tester, Group("timed", Input(EVENTS, handle), changes, Output(LOG), Persist(Long()), EVENT))
+    timed.send((10, []))
+    past = timed.timed({"name": "past", "at": 3})
+    for number in (1, 2, 3):
+        value = Json().encode({"n": number, "bad": careful and number == 1, "do": [past]})
+        tester.kafka.append("users", b"a", value, timestamp_ms=timed.zero)
+    tester.work()
+    expected = [f"event {number}" for number in (1, 2, 3)][int(careful) :]
+    assert timed.log[1:] == [line for event in expected for line in (event, "past of a at 3")]
+
+
+def test_a_timer_that_is_due_fires_before_the_next_replayed_record() -> None:
+    def mended_later(ctx: Context[str, int], event: Any) -> None:
+        if not mended:
+            ctx.fail("bad")
+        handle(ctx, event)
+
+    mended = False
+    reads = Input(EVENTS, mended_later, on_error=OnError.DEAD_LETTER)
+    with Tester(work_on_request=True) as tester:
+        timed = Timed(tester, Group("timed", reads, Output(LOG), Persist(Long()), EVENT))
+        timed.send(*((10, [{"name": "past", "at": 3}]) for _ in range(3)))
+        mended = True
+        for letter in tester.dead_letters(timed.group):
+            tester.retry(timed.group, letter)
+        tester.work()
+        assert timed.log == [line for n in (1, 2, 3) for line in (f"event {n}", "past of a at 3")]
 
 
 def test_a_timer_that_is_not_in_the_graph_cannot_be_set(tester: Tester) -> None:

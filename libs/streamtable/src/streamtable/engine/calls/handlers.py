@@ -77,8 +77,8 @@ class HandlerCalls:
         self._limited_log = LimitedLog(log, self.clock)
 
     @property
-    def must_commit(self) -> bool:
-        """Whether a commit must come before the next record."""
+    def interrupted(self) -> bool:
+        """Whether something has to be done before the next record: a timer is due, or there are too many calls."""
         return self.context.interrupted
 
     def fast(self, records: RecordBatch, call: Callable[[], T], *, singly: bool) -> T:

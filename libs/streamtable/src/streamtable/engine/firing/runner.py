@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -333,27 +332,27 @@ class DueRunner:
         self._look(self._event_timers)
         if self._event_timers.pending:
             self._run(self._event_timers, self._calls.clock.monotonic() + _SLICE_SECONDS)
+        self._interrupt_up_to(self._event_timers.now_ms())
         return not self._event_timers.pending
 
-    @contextmanager
-    def before_timers(self, records: RecordBatch) -> Iterator[int]:
+    def before_timers(self, records: RecordBatch) -> int:
         """Return the number of the records that come before the next timer. A timer set meanwhile interrupts the context.
 
         Args:
-            records: Consecutive records that are about to be handled.
+            records: Consecutive records that are about to be handled, after `fire_timers`.
         """
-        timers, state = self._timers, self._event_timers
-        assert timers is not None, "asked only if there are some"
-        assert state is not None, "the same"
-        until, marks = len(records), records.times.watermarks_ms if records.times is not None else ()
-        first = state.index.first_ms
-        if marks and first is not None:
+        assert self._event_timers is not None, "asked only if there are some"
+        if records.times is None:
+            return len(records)
+        until, first, marks = len(records), self._event_timers.index.first_ms, records.times.watermarks_ms
+        if first is not None:
             until = bisect_left(marks, first, 1)  # none is due before the first record
-        timers.limit_ms = marks[until - 1] if marks else state.now_ms() or -1
-        try:
-            yield until
-        finally:
-            timers.limit_ms = -1
+        self._interrupt_up_to(marks[until - 1])
+        return until
+
+    def _interrupt_up_to(self, limit_ms: int | None) -> None:
+        assert self._timers is not None, "the group has event timers"
+        self._timers.limit_ms = -1 if limit_ms is None else limit_ms
 
     # ---- slices ----------------------------------------------------------------------------------------------------
 

@@ -251,8 +251,11 @@ class Dispatcher:
 
     def _one_by_one(self, route: Route, records: RecordBatch) -> int:
         for index in range(len(records)):
+            self._context.interrupted = False  # not each of these is given to a handler
             if not route(records.part(index, index + 1)):
                 return index
+            if self._calls.interrupted:
+                return index + 1
         return len(records)
 
     def _call_batch(
@@ -288,6 +291,8 @@ class Dispatcher:
                 if not self._hand_over(edge, handler, records, index, row):
                     table.take_back(raw, before)  # it will come again
                     return index
+                if self._calls.interrupted:
+                    return index + 1
         return len(records)
 
     def _hand_over(

@@ -115,10 +115,8 @@ class InputCalls:
     def _before_timers(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
         """Handle records up to the first before which a timer fires. Returns as `handle`."""
         assert self._due is not None, "this stage is for groups with timers"
-        with self._due.before_timers(decoded.records) as until:
-            return self._call_fit(
-                decoded.part(0, until), {at: error for at, error in bad.items() if at < until}
-            )
+        until = self._due.before_timers(decoded.records)
+        return self._call_fit(decoded.part(0, until), {at: error for at, error in bad.items() if at < until})
 
     def _call_fit(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
         """Handle all records but the bad ones. Returns as `handle`."""
@@ -145,12 +143,13 @@ class InputCalls:
 
     def _between(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
         """Handle the records between the bad ones, so that dead letters keep the order of the records."""
-        begin = 0
+        begin, self._calls.context.interrupted = 0, False  # where all are repeats, no handler is called
         for end in [*sorted(bad), len(decoded)]:
             if begin < end:
                 begin += self._call(decoded.part(begin, end))
-            if begin < end:
-                return begin
+                # Asked only here, where records were taken: nothing else of the batch is done before a timer that is due.
+                if begin < end or self._calls.interrupted:
+                    return begin
             if end < len(decoded):
                 if not self._calls.leave_out(self._edge.on_error, decoded.records, end, bad[end]):
                     return end
@@ -198,7 +197,7 @@ class InputCalls:
             if self._calls.failures > failures:
                 assert self._ids is not None, "the graph has this table"
                 self._ids.take_back_failed(self._edge.stream.name)
-            if self._calls.must_commit:
+            if self._calls.interrupted:
                 return index + 1
         return len(decoded)
 
