@@ -1,12 +1,13 @@
 """Timers: each fires once, in order, in event time between the records and by the wall clock whenever it is time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.ports import Decoded
 from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Json, Long, String
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
@@ -16,6 +17,7 @@ from streamtable.graph.row_change import RowChange
 from streamtable.graph.timer import Timer
 from streamtable.handlers.context import Context
 from streamtable_testing import Tester
+from streamtable_testing.consumer import VirtualGroupConsumer
 
 EVENTS = Stream[str, Any]("events", String(), Json())
 LOG = Stream("log", String(), String())
@@ -298,6 +300,28 @@ def test_a_timer_that_is_due_fires_before_the_next_replayed_record() -> None:
             tester.retry(timed.group, letter)
         tester.work()
         assert timed.log == [line for n in (1, 2, 3) for line in (f"event {n}", "past of a at 3")]
+
+
+def test_timers_between_all_records_of_a_batch_neither_decode_nor_read_them_again_and_again(
+    tester: Tester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def paused(_: VirtualGroupConsumer, places: Any) -> None:
+        raise AssertionError(f"{places} are read again")
+
+    monkeypatch.setattr(VirtualGroupConsumer, "pause", paused)
+    decoded = list[int]()
+
+    class Counted(Json):
+        def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Any]:
+            decoded.append(len(data))
+            return super().decode_many(data)
+
+    reads = Input(Stream("events", String(), Counted()), handle)
+    timed = Timed(tester, Group("timed", reads, Output(LOG), Persist(Long()), EVENT))
+    timed.send(*((at, [{"name": "next", "at": at}]) for at in range(300)))
+    timed.send(*((at, []) for at in range(300, 1000)))
+    assert tester.table(timed.group) == {"a": 300}
+    assert sum(decoded) < 3 * 1000
 
 
 def test_a_timer_that_is_not_in_the_graph_cannot_be_set(tester: Tester) -> None:

@@ -39,6 +39,7 @@ from streamtable.tables.working_table import WorkingTable
 
 log = structlog.get_logger()
 
+_AT_ONCE_MAX = 1 << 20
 _FILTER_BYTES_MAX = 4 << 20  # of a partition: for three million ids at the full effect
 
 
@@ -64,6 +65,8 @@ class Task(BaseTask):
         times: The event time that was committed with each input.
         repeats: Records may be handled again: the group runs at least once.
     """
+
+    _at_once = _AT_ONCE_MAX  # the records that the next call is given at most
 
     def __init__(
         self,
@@ -233,8 +236,11 @@ class Task(BaseTask):
         """Handle records of one input partition; see `Dispatcher.handle`."""
         if self.due is not None and not self.due.fire_timers(records.topic):
             return 0  # due rows come before these records
+        # What a call does not come to is decoded again: after one that a timer has cut short, it is given few.
+        records = records.part(0, self._at_once)
         with self._tracer.process(self.group.name, [records]) as span:
             taken = self._dispatcher.handle(records)
+        self._at_once = min(_AT_ONCE_MAX, 2 * (self._at_once if taken == len(records) else taken) or 1)
         if span.headers and len(self.traced) < CONTEXTS_MAX:
             self.traced.append(span.headers)
         return taken
