@@ -494,3 +494,22 @@ def handler(ctx: Context[str, Any], order: Any) -> None:
 def test_retries_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:
     with pytest.raises(GraphError):
         make()
+
+
+def test_records_without_a_key_are_handled_and_not_retried(tester: Tester) -> None:
+    handled = list[Any]()
+
+    def handle(ctx: Context[str, Any], order: Any) -> None:
+        handled.append((ctx.key, order))
+        if order == "bad":
+            raise ConnectionError
+
+    edge = Input(ORDERS, handle, keyless=True, on_error=OnError.DEAD_LETTER)
+    group = Group("bank", *retried(edge, RETRY))
+    tester.run(group)
+    for key, order in ((None, "good"), (b"a", "kept"), (None, "bad")):
+        tester.emit_raw("orders", key, ORDERS.value.encode(order), partition=0)
+    tester.advance(60)
+    assert (None, "good") in handled
+    assert ("a", "kept") in handled
+    assert [letter.error for letter in tester.dead_letters(group)] == ["ConnectionError"]

@@ -4,7 +4,20 @@ from typing import Any
 
 import pytest
 
-from streamtable import Context, Count, Group, Input, Join, Long, OnError, Persist, Stream, String, Table
+from streamtable import (
+    Context,
+    Count,
+    Group,
+    Input,
+    Join,
+    Long,
+    OnError,
+    Persist,
+    Stream,
+    String,
+    Table,
+    Timer,
+)
 from streamtable.errors import GraphError
 from streamtable_testing.tester import Tester
 
@@ -39,6 +52,34 @@ def test_a_row_that_is_set_without_a_key_is_an_error_of_the_record(tester: Teste
     assert tester.table(group) == {"a": 1, "b": 3}
     (letter,) = tester.dead_letters(group)
     assert "a record without a key has no row to set" in str(letter)
+
+
+def test_they_have_no_row_and_no_joined_row(tester: Tester) -> None:
+    seen: list[Any] = []
+
+    def handle(ctx: Context[str, int], event: str) -> None:
+        seen.append((event, ctx.value, ctx.join(USERS)))
+        if event == "first":
+            ctx.set(7)
+
+    tester.run(Group("g", Input(EVENTS, handle, keyless=True), Join(USERS), Persist(Long())))
+    tester.emit_raw("users", b"b", b"Bob")
+    for key, value in ((b"b", b"first"), (None, b"without"), (b"b", b"second")):
+        tester.emit_raw("events", key, value, partition=0)
+    assert seen == [("first", None, "Bob"), ("without", None, None), ("second", 7, "Bob")]
+
+
+def test_a_timer_that_is_set_without_a_key_is_an_error_of_the_record(tester: Tester) -> None:
+    timer = Timer[Any, str, Any]("remind", lambda _, __: None, String())
+
+    def handle(ctx: Context[str, int], event: str) -> None:
+        ctx.timers.at(timer, 5, event)
+
+    group = Group("g", Input(EVENTS, handle, keyless=True, on_error=OnError.DEAD_LETTER), timer)
+    tester.run(group)
+    tester.emit_raw("events", None, b"1", partition=0)
+    (letter,) = tester.dead_letters(group)
+    assert "a record without a key has no timers" in str(letter)
 
 
 def test_an_aggregate_of_them_is_refused() -> None:

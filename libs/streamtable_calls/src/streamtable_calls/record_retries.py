@@ -54,7 +54,8 @@ def retried(
     """Return an input whose failing records are tried again later, and the edge that does so. A group needs both.
 
     A record that fails for good, since it has no attempts left or its error is not one of `retry.on`, is treated as the input's
-    `on_error` says, and the next one of its key follows. `ctx.fail` and errors of Streamtable are never retried.
+    `on_error` says, and the next one of its key follows. `ctx.fail` and errors of Streamtable are never retried, nor are
+    records without a key (`Input(keyless=True)`).
 
     Args:
         edge: The input, with a handler of single records.
@@ -95,12 +96,7 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
     def handler_of_records(self) -> Any:
         """Return the handler of the records as they come."""
         assert self.edge.handler is not None, "refused above"
-
-        @wraps(self.edge.handler)
-        def handle(ctx: Context[K, V], event: E) -> None:
-            self._handle_first(ctx, event)
-
-        return handle
+        return wraps(self.edge.handler)(partial(self._handle_first))
 
     def again(self, row: bytes | None, record: RecordBatch) -> bytes | None:
         command = command_of(record)
@@ -111,6 +107,9 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
         return PendingCall.decode(payload_of(row)).row(0)
 
     def _handle_first(self, ctx: Context[K, V], event: E) -> None:
+        if ctx.key is None and not ctx.raw_key:
+            self._call(ctx, event)  # there is nothing to keep it under
+            return
         if self._in_order and waits(ctx.timers.rows(self), self._place(ctx)):
             record, pending = self._held(ctx)
             ctx.timers.at(self, NEVER_MS, pending, record.id)  # until those before it are gone

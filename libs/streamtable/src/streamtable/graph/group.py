@@ -78,8 +78,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
             engine warns of a record that is not in the partition of its key, where views, lookups and joins look for it.
         purge: Delete the records of the stream from Kafka once the group has committed them, for a stream that no other
             group or program reads. Flows set it for the topics between their groups.
-        keyless: Call the handler for records without a key too, with the key None: they have no row. By default such a record
-            goes to the dead letters.
+        keyless: Call the handler for records without a key too, with the key None: they have no row and no timers. By default
+            such a record goes to the dead letters.
     """
 
     stream: Stream[K, E]

@@ -299,7 +299,7 @@ class Context(BaseContext[K, V]):
 
         A value that is changed in place must still be `set`, or the change is not written.
         """
-        return self._rows.get(self._raw_key)
+        return None if self._raw_key is None else self._rows.get(self._raw_key)
 
     def set(self, value: V) -> None:
         """Write the row of this key."""
@@ -316,9 +316,11 @@ class Context(BaseContext[K, V]):
 
     @property
     def timers(self) -> Timers:
-        """The timers of this key. Raises `GraphError` if the graph has no `Timer`."""
+        """The timers of this key. Raises `GraphError` if the graph has no `Timer`; a record without a key has none, and fails."""
         if self._services.timers is None:
             raise GraphError("the graph of this group has no timers: add a Timer to its edges")
+        if self._raw_key is None:
+            self.fail("a record without a key has no timers")
         return self._services.timers.of(self._raw_key)
 
     def call(self, call: "DeclaredCall[R]", request: R) -> None:
@@ -348,8 +350,8 @@ class Context(BaseContext[K, V]):
             GraphError: The graph does not declare the table as joined.
             DeserializationError: The row cannot be decoded.
         """
-        row: J | None = self.joined_rows(table).get(self._raw_key)
-        return row
+        rows = self.joined_rows(table)
+        return None if self._raw_key is None else rows.get(self._raw_key)
 
     def stand(self, records: RecordBatch, index: int, key: K) -> None:
         """Move to a record."""
