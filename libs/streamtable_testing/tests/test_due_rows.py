@@ -225,6 +225,31 @@ def test_rows_are_kept_for_as_long_as_they_are_to_be(tester: Tester) -> None:
     assert (waiting.fired, waiting.left) == ([1, 2, 3], 0)
 
 
+@pytest.mark.parametrize("by_key", [False, True], ids=["as the row says", "as the key says"])
+def test_rows_that_were_kept_are_deleted_and_fire_no_second_time_where_none_are_kept_any_more(
+    by_key: bool,  # noqa: FBT001 - a parameter
+    tester: Tester,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streamtable.engine.firing.runner._ROWS_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("streamtable.engine.firing.runner._SLICE_SECONDS", 0.0)
+    waiting = Waiting(tester, group_of(state_of(keep=1000, by_key=by_key)))
+    waiting.put_many([(n, n) for n in range(1, 8)])
+    tester.advance(30)
+    tester.stop(waiting.group)
+    waiting.group = group_of(state_of(by_key=by_key))
+    tester.start(waiting.group)
+    tester.crash(waiting.group, at="store-written")
+    waiting.put_many([(8, 0.5), (9, 31), (10, 3600)])
+    tester.start(waiting.group)
+    tester.advance(10)
+    assert waiting.fired == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert waiting.left == 1
+    waiting.put(11, 0.5)
+    tester.advance(10)
+    assert (waiting.fired[9:], waiting.left) == ([11], 1)
+
+
 def test_a_kept_row_that_is_written_after_its_time_fires_in_the_same_commit(tester: Tester) -> None:
     waiting = Waiting(tester, group_of(state_of(keep=1000)))
     waiting.put_many([(1, 10), (2, 20)])

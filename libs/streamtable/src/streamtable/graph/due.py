@@ -37,7 +37,8 @@ class Due(Generic[K, V]):
             the state.
         handler: Called with some of the rows that are due.
         clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
-        keep: The time that a row stays in the table after it was due. 0: it is deleted when the handler has been called.
+        keep: The time that a row stays in the table after it was due. 0: it is deleted when the handler has been called. A new
+            value also counts for rows that have been kept until now.
         by_key: Whether the due time depends on the encoded key alone. `when` is then called without the row, and a change
             of the row costs nothing.
         on_error: The policy for a failure of the handler. A dead letter holds the row.

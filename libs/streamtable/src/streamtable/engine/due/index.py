@@ -162,6 +162,7 @@ class DueIndex:
 
     def __init__(self, due: Due[Any, Any], store: Store, table: OrderedTable[Any]) -> None:
         self.fired_from = self.kept_from = b""
+        self._keeps = True  # fired rows are kept, or were by an earlier version of the program and are to be deleted
         self._due = due
         self._store = store
         self._table = table
@@ -188,7 +189,7 @@ class DueIndex:
 
     def gone_before_ms(self) -> int:
         """Return the time before which no row is due any more, where rows are deleted when they are fired."""
-        return time_of(self.fired_from) if self.fired_from and not self._due.keep else 0
+        return time_of(self.fired_from) if self.fired_from and not self._keeps else 0
 
     def last_ms(self) -> int | None:
         """Return when the last of the rows is due, committed or not; None if none ever is."""
@@ -228,7 +229,7 @@ class DueIndex:
     def appended(self, keys: Sequence[bytes], times: Sequence[int]) -> None:
         """Note when rows that were appended are due."""
         self._note(keys, times)
-        if not self._due.keep:
+        if not self._keeps:
             self._appended.append((keys, times))
 
     def chunk_changes(self) -> tuple[Rows, AbstractSet[bytes]]:
@@ -241,7 +242,7 @@ class DueIndex:
         later = Later(keys, times)
         heappush(self._later, later)
         self._later_ms.update(zip(keys, times, strict=True))
-        if not self._due.keep:
+        if not self._keeps:
             self.fired_from = min(self.fired_from, entry_of(later.first_ms, b""))
 
     @property
@@ -295,7 +296,7 @@ class DueIndex:
         else:
             for entry in new:
                 heappush(self._waiting, entry)
-        if new and not self._due.keep:
+        if new and not self._keeps:
             self.fired_from = min([self.fired_from, *new])
 
     def _time_of(self, key: bytes) -> int | None:
@@ -307,7 +308,7 @@ class DueIndex:
 
     def before_commit(self) -> None:
         """Fix `fired_from` and `kept_from` for the commit; nothing may change before it."""
-        if self._due.keep:  # a row may be so late that its time is over already
+        if self._keeps:  # a row may be so late that its time is over already
             later = (entry_of(each.first_ms, b"") for each in self._later[:1])
             self.kept_from = min([self.kept_from, *later, *filter(None, self._entries.values())])
 
@@ -335,7 +336,7 @@ class DueIndex:
     @property
     def late(self) -> bool:
         """Whether a written row should have been fired already, which must happen before the next commit."""
-        if not self._due.keep or not self.fired_from:
+        if not self._keeps or not self.fired_from:
             return False
         self._enter_up_to(time_of(self.fired_from))
         first = self._first_waiting()
@@ -349,7 +350,7 @@ class DueIndex:
             limit: The most that are returned.
         """
         end = after_time(until_ms)
-        if self._due.keep:
+        if self._keeps:
             end = max(end, self.fired_from)  # a clock that was set back does not hold late rows back
         self._enter_up_to(time_of(end))
         end = self._enter_chunks(end, limit)
@@ -385,7 +386,7 @@ class DueIndex:
 
     def any_over(self, until_ms: int) -> bool:
         """Whether some rows may have exceeded their retention at this time of the clock."""
-        return bool(self._due.keep) and until_ms >= self._over_from_ms
+        return self._keeps and until_ms >= self._over_from_ms
 
     def over(self, until_ms: int, limit: int) -> list[bytes]:
         """Return the keys of the next rows that have exceeded their retention, and advance past them.
@@ -427,10 +428,17 @@ class DueIndex:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
+    def _any_fired(self) -> bool:
+        """Return whether the store has rows that were fired, whatever the program says now."""
+        with self._store.scan(_ENTRY + self.kept_from, _ENTRY + self.fired_from) as rows:
+            return any(True for _ in rows)
+
     def _unchanged(self) -> None:
         self._entries, self._waiting, self._unfired = {}, [], set()
         self._later, self._later_ms, self._appended = [], {}, []
         self._seen_to, self._known, self._over_from_ms = b"", False, 0
+        # Once none is kept it remains so: asked at the start, and after each commit while some are left to be deleted.
+        self._keeps = self._keeps and (bool(self._due.keep) or self._any_fired())
 
     def _first_waiting(self) -> bytes | None:
         while self._waiting and self._waiting[0] not in self._unfired:
