@@ -1,6 +1,7 @@
 """Timers: each fires once, in order, in event time between the records and by the wall clock whenever it is time."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -200,6 +201,39 @@ def test_a_timer_whose_handler_fails_fails_alone(on_error: OnError, tester: Test
     assert len(tester.dead_letters(timed.group)) == (1 if on_error is OnError.DEAD_LETTER else 0)
 
 
+@pytest.mark.parametrize("on_error", OnError)
+@pytest.mark.parametrize("clock", ["event", "wall"])
+def test_a_timer_whose_output_kafka_refuses_fails_alone(
+    clock: Any, on_error: OnError, tester: Tester
+) -> None:
+    def large(ctx: Context[str, int], size: int) -> None:
+        ctx.set((ctx.value or 0) + 1)
+        ctx.emit(LOG, ctx.key, "x" * size)
+
+    def each(ctx: Context[str, int], event: Any) -> None:
+        for size in event["do"]:
+            ctx.timers.at(timer, ctx.timestamp_ms + 10, size["at"] - timed.zero, str(size["at"]))
+
+    timer = Timer[str, Any, int]("large", large, Json(), clock=clock, on_error=on_error)
+    timed = Timed(tester, Group("timed", Input(EVENTS, each), Output(LOG), Persist(Long()), timer))
+    log = tester.kafka.topics["log"]
+    log.untold_bytes_max = 5000
+    stops = pytest.raises(HandlerFailed, match="rows of state") if on_error is OnError.STOP else nullcontext()
+    timed.send((0, [{"at": size} for size in (1, 6000, 2, 7000, 3)]))
+    with stops as stopped:
+        timed.send((100, []))
+        tester.advance(30)
+    if stopped is not None:
+        return
+    assert sorted(map(len, timed.log)) == [1, 2, 3]
+    assert tester.table(timed.group) == {"a": 3}
+    assert len(tester.dead_letters(timed.group)) == (2 if on_error is OnError.DEAD_LETTER else 0)
+    log.untold_bytes_max = 10_000
+    timed.send((0, [{"at": 6000}]), (200, []))  # the same timer of the same time
+    tester.advance(30)
+    assert sorted(map(len, timed.log)) == [1, 2, 3, 6000]
+
+
 def test_a_timer_that_stops_the_process_leaves_what_came_before(tester: Tester) -> None:
     timed = Timed(tester, group_of())
     with pytest.raises(HandlerFailed):
@@ -266,9 +300,10 @@ def test_a_timer_that_is_due_fires_before_the_next_change_of_a_table(
     tester: Tester,
 ) -> None:
     def changed(ctx: Context[str, int], change: RowChange[Any]) -> None:
-        if change.new["bad"]:
+        user: Any = change.new
+        if user["bad"]:
             ctx.fail("bad")
-        handle(ctx, change.new)
+        handle(ctx, user)
 
     users = Table[str, Any]("users", String(), Json())
     changes = Changes(users, changed, start="earliest", on_error=OnError.SKIP)

@@ -9,6 +9,7 @@ undoes one record. After enough records without a failure the partition is handl
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from streamtable.base.types import RecordBatch
 from streamtable.errors import HandlerFailed
@@ -32,7 +33,7 @@ class CarefulMode:
 
     records_left: int = 0
     batch_records: int = BATCH_RECORDS
-    _condemned: dict[str, dict[int, tuple[HandlerFailed, bytes | None]]] = field(default_factory=dict)
+    _condemned: dict[str, dict[Any, tuple[HandlerFailed, bytes | None]]] = field(default_factory=dict)
     _commit_at: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -58,8 +59,8 @@ class CarefulMode:
 
     # ---- records that failed after their handler had returned --------------------------------------------------------
 
-    def condemn(self, topic: str, offset: int, failed: HandlerFailed, key: bytes | None) -> None:
-        """Leave this record out after the rewind: it cannot be undone alone any more.
+    def condemn(self, topic: str, offset: int | bytes, failed: HandlerFailed, key: bytes | None) -> None:
+        """Leave this record out after the rewind: it cannot be undone alone any more. Of a row that is due, its entry counts.
 
         Later records of its key have failed because of its effects, which will be undone: they are tried again.
         """
@@ -68,7 +69,7 @@ class CarefulMode:
             del found[later]
         found[offset] = failed, key
 
-    def failure_of(self, topic: str, offset: int) -> HandlerFailed | None:
+    def failure_of(self, topic: str, offset: int | bytes) -> HandlerFailed | None:
         """Return the error of a condemned record."""
         found = self._condemned.get(topic, {}).get(offset)
         return found[0] if found is not None else None
@@ -105,9 +106,9 @@ class CarefulMode:
         """Whether any of these topics has reached the offset where a commit must be made."""
         return bool(self._commit_at) and any(map(self.commit_reached, next_offsets, next_offsets.values()))
 
-    def committed(self, topic: str, next_offset: int) -> None:
+    def committed(self, topic: str, next_offset: int | bytes) -> None:
         """Forget failures before these offsets, which are committed."""
-        if self.commit_reached(topic, next_offset):
+        if isinstance(next_offset, int) and self.commit_reached(topic, next_offset):
             del self._commit_at[topic]
         if found := self._condemned.get(topic):
             self._condemned[topic] = {o: error for o, error in found.items() if o >= next_offset}

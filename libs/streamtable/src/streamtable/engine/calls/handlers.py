@@ -13,6 +13,7 @@ from streamtable.base.limited_log import LimitedLog
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.undo import RecordUndo
+from streamtable.engine.due.chunks import entry_of
 from streamtable.engine.output.buffer import UNKNOWN, OutputBuffer, OutputSource
 from streamtable.errors import (
     DeserializationError,
@@ -299,9 +300,11 @@ class HandlerCalls:
             "record failed after its handler had returned, its batch is undone and read again",
             group=self._group, error=str(failed), then=on_error.value, exc_info=error,
         )  # fmt: skip
-        offset = records.offsets[index]
+        offset, key = records.offsets[index], records.keys[index]
         self.mode.begin(self.records)
-        self.mode.condemn(records.topic, offset, failed, records.keys[index])
+        # A row that was due stands in no topic: its entry is its place.
+        place = entry_of(records.timestamp(index), key or b"") if offset < 0 else offset
+        self.mode.condemn(records.topic, place, failed, key)
 
     def _failure(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(f"the handler of group {self._group!r} raised {type(error).__name__}: {error}")

@@ -162,7 +162,9 @@ class DueIndex:
 
     def __init__(self, due: Due[Any, Any], store: Store, table: OrderedTable[Any]) -> None:
         self.fired_from = self.kept_from = b""
-        self._keeps = True  # fired rows are kept, or were by an earlier version of the program and are to be deleted
+        self._keeps = (
+            True  # fired rows are kept, or were by an earlier version of the program and are to be deleted
+        )
         self._due = due
         self._store = store
         self._table = table

@@ -249,6 +249,7 @@ class DueRunner:
         for each in self._states:
             each.noted = each.index.position
             each.index.committed()
+            self._calls.mode.committed(each.rows.topic, each.index.fired_from)
         if self._companion is not None:
             self._companion.committed()
 
@@ -414,35 +415,37 @@ class DueRunner:
         return done
 
     def _fire_carefully(self, each: DueState, entry: bytes, now: int) -> None:
-        call = partial(each.call, [entry], now, careful=True)
-        if (error := self._calls.alone(call, self._calls.undo.keep_unsourced, ())) is not None:
-            self._give_up(each, entry, error)
+        key = key_of(entry)
+        message = MadeMessage(key, each.kept.table.peek_encoded(key), (1, time_of(entry)))
+        record, on_error = RecordBatch(each.rows.topic, self._partition, [message]), each.on_error(key)
+        if refused := self._calls.mode.failure_of(record.topic, entry):  # Kafka did, what it has emitted
+            error: BaseException | None = refused.__cause__
+        else:
+            call = partial(each.call, [entry], now, careful=True)
+            error = self._calls.alone(call, partial(self._calls.undo.keep, record, 0, on_error), ())
+        if error is not None:
+            self._give_up(each, record, on_error, error)
         each.index.fired(entry)
         self._calls.mode.handled(1)
         self._count(1)
 
-    def _give_up(self, each: DueState, entry: bytes, error: Exception) -> None:
+    def _give_up(self, each: DueState, record: RecordBatch, on_error: OnError, error: BaseException) -> None:
         """Handle a failed row by its `on_error` policy."""
         self._calls.failures += 1
         self._calls.mode.begin(0)
         failed = self._failure(each, error)
-        on_error = each.on_error(key_of(entry))
         if on_error is OnError.STOP:
             raise failed
         self._calls.undo.begin()
         if on_error is OnError.DEAD_LETTER:
-            message = MadeMessage(
-                key_of(entry), each.kept.table.peek_encoded(key_of(entry)), (1, time_of(entry))
-            )
-            record = RecordBatch(each.rows.topic, self._partition, [message])
             self._calls.outgoing.set_aside(record, 0, failed)
         else:
             self._limited_log.warning("due row is skipped", group=self._group, error=str(failed))
         if not each.due.keep:
-            each.delete([key_of(entry)])
+            each.delete([record.messages[0].key()])
         self._calls.undo.keep_unsourced()
 
-    def _failure(self, each: DueState, error: Exception) -> HandlerFailed:
+    def _failure(self, each: DueState, error: BaseException) -> HandlerFailed:
         failed = HandlerFailed(
             f"the handler of rows of state {each.name!r} of group {self._group!r} that are due raised "
             f"{type(error).__name__}: {error}"
