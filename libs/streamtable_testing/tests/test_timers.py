@@ -12,7 +12,7 @@ from streamtable.base.ports import Decoded
 from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Json, Long, String
 from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
-from streamtable.graph.group import Changes, Group, Input, OnError, Output, Persist
+from streamtable.graph.group import Changes, EventTime, Group, Input, OnError, Output, Persist
 from streamtable.graph.once import Once
 from streamtable.graph.row_change import RowChange
 from streamtable.graph.timer import Timer
@@ -251,6 +251,40 @@ def test_a_record_that_fails_sets_and_cancels_no_timer(tester: Tester) -> None:
         timed.send((1, [{"name": "two", "at": 60, "id": "2"}, {"cancel": True, "id": "1"}, {"bad": True}]))
     timed.send((100, []))
     assert timed.log == ["event 1", "event 3", "event 5", "one of a at 50"]
+
+
+@pytest.mark.parametrize("rarely", [False, True], ids=["commits each time", "commits at the end"])
+def test_what_a_timer_for_a_time_that_has_passed_emits_with_the_watermark_is_in_time(
+    rarely: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    def ring(ctx: Context[str, None], payload: str) -> None:
+        ctx.emit(between, ctx.key, payload, timestamp_ms=max(ctx.timestamp_ms, ctx.watermark_ms))
+
+    def first(ctx: Context[str, None], event: Any) -> None:
+        ctx.emit(between, ctx.key, f"event {event}", timestamp_ms=ctx.event_time_ms)
+        if event == 60:
+            ctx.timers.at(timer, ctx.event_time_ms + 5, "timer")
+
+    def second(ctx: Context[str, None], text: str) -> None:
+        late = ctx.event_time_ms + 10 <= ctx.late_before_ms
+        ctx.emit(LOG, ctx.key, f"{text}{': late' if late else ''}")
+
+    between = Stream("between", String(), String())
+    timer = Timer[str, str, None]("t", ring, String())
+    groups = [
+        Group("first", Input(EVENTS, first), Output(between, watermarks=True), timer, EventTime()),
+        Group("second", Input(between, second, watermarks=True), Output(LOG), EventTime()),
+    ]
+    with Tester(commit_on_request=rarely) as tester:
+        tester.create(EVENTS, between, LOG)
+        tester.run(*groups)
+        zero = int(tester.clock.now() * 1000)
+        for at in (0, 100, 60, 101):
+            tester.emit(EVENTS, "a", at, timestamp_ms=zero + at)
+        for _ in range(3):
+            tester.commit()
+        found = [record.value for record in tester.records(LOG)]
+    assert found == ["event 0", "event 100", "event 60: late", "timer", "event 101"]
 
 
 def test_many_timers_that_are_due_at_once_fire_before_the_next_record(

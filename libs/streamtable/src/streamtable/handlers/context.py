@@ -235,7 +235,7 @@ class Context(BaseContext[K, V]):
     def __init__(self, table: WorkingTable[V] | None, services: HandlerServices) -> None:
         super().__init__(table, services)
         self._index = 0
-        self._raw_key = b""
+        self._raw_key: bytes | None = b""
         self.interrupted = False  # something has to be done before the next record, such as a commit
 
     @property
@@ -351,13 +351,14 @@ class Context(BaseContext[K, V]):
             DeserializationError: The row cannot be decoded.
         """
         rows = self.joined_rows(table)
-        return None if self._raw_key is None else rows.get(self._raw_key)
+        row: J | None = None if self._raw_key is None else rows.get(self._raw_key)
+        return row
 
     def stand(self, records: RecordBatch, index: int, key: K) -> None:
         """Move to a record."""
         self.interrupted = False
         self._records, self._index, self.key = records, index, key
-        self._raw_key = records.keys[index]  # type: ignore[assignment] # None in streams without keys, where no row is asked for
+        self._raw_key = records.keys[index]
 
     def stand_at_row(self, raw_key: bytes, key: K) -> None:
         """Move to a row while staying at the record, whose key is another one."""
@@ -379,7 +380,7 @@ class Context(BaseContext[K, V]):
         self.interrupted = False
         for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
             self._index = index
-            self._raw_key = raw  # type: ignore[assignment] # as in `stand`
+            self._raw_key = raw
             self.key = key
             handler(self, event)
             if self.interrupted:
