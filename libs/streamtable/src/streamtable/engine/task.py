@@ -228,11 +228,7 @@ class Task(BaseTask):
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
-    def process(
-        self,
-        records: RecordBatch,
-        since: float | None = None,  # noqa: ARG002 - used by tasks that wait
-    ) -> int:
+    def process(self, records: RecordBatch, since: float | None = None) -> int:  # noqa: ARG002 - used by tasks that wait
         """Handle records of one input partition; see `Dispatcher.handle`."""
         if self.due is not None and not self.due.fire_timers(records.topic):
             return 0  # due rows come before these records

@@ -64,15 +64,13 @@ class CarefulMode:
 
         Later records of its key have failed because of its effects, which will be undone: they are tried again.
         """
-        found = self._condemned.setdefault(topic, {})
-        for later in [at for at, (_, other) in found.items() if at > offset and other == key]:
-            del found[later]
-        found[offset] = failed, key
+        found = self._condemned.get(topic, {}).items()
+        kept = {at: each for at, each in found if at < offset or each[1] != key}
+        self._condemned[topic] = kept | {offset: (failed, key)}
 
     def failure_of(self, topic: str, offset: int | bytes) -> HandlerFailed | None:
         """Return the error of a condemned record."""
-        found = self._condemned.get(topic, {}).get(offset)
-        return found[0] if found is not None else None
+        return self._condemned.get(topic, {}).get(offset, (None, None))[0]
 
     def condemned(self, records: RecordBatch) -> dict[int, HandlerFailed]:
         """Return the condemned ones of these records, by index."""

@@ -77,11 +77,6 @@ class HandlerCalls:
         self.tombstones = Counter[str]()  # skipped since the last commit, by topic
         self._limited_log = LimitedLog(log, self.clock)
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether something has to be done before the next record: a timer is due, or there are too many calls."""
-        return self.context.interrupted
-
     def fast(self, records: RecordBatch, call: Callable[[], T], *, singly: bool) -> T:
         """Run a function that calls handlers. `singly`: the context knows which record failed.
 

@@ -43,7 +43,8 @@ def after_time(time_ms: int) -> bytes:
 def indexed(due: Due[Any, Any]) -> Expand:
     """Return the function that turns changelog records into rows of the local store, index entries included."""
     if due.by_key:
-        return lambda _, changes: expanded_by_key(due, changes)
+        # Of several records of a key the last one counts.
+        return lambda _, changes: expanded_in_order(due, sorted(dict(changes).items()))
 
     def expanded(store: Store, changes: Rows) -> Rows:
         written: dict[bytes, bytes | None] = {}
@@ -61,12 +62,6 @@ def indexed(due: Due[Any, Any]) -> Expand:
         return [(key, written[key]) for key in sorted(written)]
 
     return expanded
-
-
-def expanded_by_key(due: Due[Any, Any], changes: Rows) -> Rows:
-    """Return the store rows of records of the changelog, of a table whose keys alone decide when its rows are due."""
-    # Of several records of a key the last one counts.
-    return expanded_in_order(due, sorted(dict(changes).items()))
 
 
 def expanded_in_order(
@@ -331,8 +326,7 @@ class DueIndex:
     def first_ms(self) -> int | None:
         """The time before which no row is due; None if no row ever is. Changed rows count as of the last `look`."""
         firsts = self._first_waiting(), self._first_stored(), self._chunks.first
-        first = min(filter(None, firsts), default=None)
-        times = [*(each.first_ms for each in self._later[:1]), *([] if first is None else [time_of(first)])]
+        times = [*(each.first_ms for each in self._later[:1]), *map(time_of, filter(None, firsts))]
         return min(times, default=None)
 
     @property

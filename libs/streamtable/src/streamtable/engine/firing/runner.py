@@ -74,10 +74,7 @@ class DueState:
     def pending(self) -> bool:
         """Whether there is work at the present time of the clock."""
         now = self.now_ms()
-        if now is None:
-            return False
-        first = self.index.first_ms
-        return (first is not None and first <= now) or self.index.late or self.index.any_over(now)
+        return now is not None and (self.unfired or self.index.late or self.index.any_over(now))
 
     @property
     def unfired(self) -> bool:
@@ -186,8 +183,7 @@ class DueRunner:
             if each.state.due is not None and each.index is not None
         ]
         self._timers = timers
-        in_order = [each for each in self._states if each.name == TIMERS["event"]]
-        self._event_timers = in_order[0] if in_order else None
+        self._event_timers = next((each for each in self._states if each.name == TIMERS["event"]), None)
         self._opened = False
         self._companion: Companion | None = None
 
@@ -297,9 +293,8 @@ class DueRunner:
         return any(each.index.first_ms is not None for each in self._in_event_time(stage))
 
     def _in_event_time(self, stage: int) -> Iterator[DueState]:
-        return (
-            each for each in self._states if each.due.clock == "event" and self._stage_of(each.name) <= stage
-        )
+        timed = (each for each in self._states if each.due.clock == "event")
+        return (each for each in timed if self._stage_of(each.name) <= stage)
 
     @staticmethod
     def _behind_ms(each: DueState) -> int:
@@ -315,9 +310,8 @@ class DueRunner:
 
     def holds(self, topic: str) -> bool:
         """Whether records of a topic wait: more of these timers are due than one call handles, or the companion is full."""
-        if self._full_for(topic):
-            return True
-        return self._event_timers is not None and self._opened and self._event_timers.pending
+        timers = self._event_timers
+        return self._full_for(topic) or (timers is not None and self._opened and timers.pending)
 
     def _full_for(self, topic: str) -> bool:
         # Commands, which may make it less full, are records of the retry topic.
@@ -325,10 +319,9 @@ class DueRunner:
 
     def fire_timers(self, topic: str) -> bool:
         """Fire a slice of the due timers. Returns whether records of a topic may follow. Raises like `run`."""
-        if self._full_for(topic):
-            return False
-        if self._event_timers is None:
-            return True
+        full = self._full_for(topic)
+        if full or self._event_timers is None:
+            return not full
         self._open()
         self._look(self._event_timers)
         if self._event_timers.pending:

@@ -254,7 +254,7 @@ class Dispatcher:
             self._context.interrupted = False  # not each of these is given to a handler
             if not route(records.part(index, index + 1)):
                 return index
-            if self._calls.interrupted:
+            if self._context.interrupted:
                 return index + 1
         return len(records)
 
@@ -291,7 +291,7 @@ class Dispatcher:
                 if not self._hand_over(edge, handler, records, index, row):
                     table.take_back(raw, before)  # it will come again
                     return index
-                if self._calls.interrupted:
+                if self._context.interrupted:
                     return index + 1
         return len(records)
 

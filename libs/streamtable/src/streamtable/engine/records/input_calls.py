@@ -148,7 +148,7 @@ class InputCalls:
             if begin < end:
                 begin += self._call(decoded.part(begin, end))
                 # Asked only here, where records were taken: nothing else of the batch is done before a timer that is due.
-                if begin < end or self._calls.interrupted:
+                if begin < end or self._calls.context.interrupted:
                     return begin
             if end < len(decoded):
                 if not self._calls.leave_out(self._edge.on_error, decoded.records, end, bad[end]):
@@ -197,7 +197,7 @@ class InputCalls:
             if self._calls.failures > failures:
                 assert self._ids is not None, "the graph has this table"
                 self._ids.take_back_failed(self._edge.stream.name)
-            if self._calls.interrupted:
+            if self._calls.context.interrupted:
                 return index + 1
         return len(decoded)
 
@@ -265,24 +265,14 @@ def unfit(
     """
     bad: dict[int, StreamtableError] = {}
     if not keyless and None in records.keys:
-        missing = (index for index, key in enumerate(records.keys) if key is None)
-        bad.update(
-            (index, DeserializationError("the record has no key; a stream without keys has key=NoKey()"))
-            for index in missing
-        )
+        for index in (index for index, key in enumerate(records.keys) if key is None):
+            bad[index] = DeserializationError("the record has no key; a stream without keys has key=NoKey()")
     if deletions is not True and None in records.values:
         for index, value in enumerate(records.values):
             if value is None and index not in bad:
-                bad[index] = (
-                    TOMBSTONE
-                    if deletions
-                    else DeserializationError("the record has no value: a tombstone is no event")
-                )
-    if keys.poison or events.poison:
-        bad.update(events.poison)
-        bad.update(keys.poison)
-    bad.update(mode.condemned(records))
-    return bad
+                missing = DeserializationError("the record has no value: a tombstone is no event")
+                bad[index] = TOMBSTONE if deletions else missing
+    return bad | {**events.poison, **keys.poison, **mode.condemned(records)}
 
 
 def _index_after(keep: Sequence[bool], done: int) -> int:

@@ -79,25 +79,18 @@ class Placement:
         )
 
     def _look_at_forms(self, records: RecordBatch) -> None:
-        codec, offset = self._keys[records.topic], records.first_offset
+        codec, offset, reason = self._keys[records.topic], records.first_offset, ""
         if isinstance(codec, VersionedKeys):
             versions = {codec.version(key) for key in records.keys if key}
             first = self._versions.setdefault(records.topic, min(versions, default=b""))
             odd = sorted(versions - {first})
-            reason = (
-                f"they were written with several schemas, {first.hex()} and {odd[0].hex()}"
-                if odd and first
-                else ""
-            )
+            if odd and first:
+                reason = f"they were written with several schemas, {first.hex()} and {odd[0].hex()}"
         else:
             odd_one = _first_odd(codec, records.keys)
             if odd_one is not None:
                 offset = records.offsets[odd_one]
-            reason = (
-                ""
-                if odd_one is None
-                else "the names of an object are not sorted, or spaces are between values"
-            )
+                reason = "the names of an object are not sorted, or spaces are between values"
         if not reason:
             return
         del self._keys[records.topic]
