@@ -18,6 +18,7 @@ from streamtable.engine.calls.handlers import HandlerCalls
 from streamtable.engine.calls.undo import RowJournal
 from streamtable.engine.commit.checkpoint import Checkpoint
 from streamtable.engine.due.index import DueIndex
+from streamtable.engine.firing.runner import DueRunner
 from streamtable.engine.member import Member
 from streamtable.engine.named.ids import IdTable, _Accepted
 from streamtable.engine.named.meanings import StateRecords
@@ -573,6 +574,11 @@ def timers_left_after_they_have_fired(patch: pytest.MonkeyPatch) -> None:
         return [row for row in found if row[1] is not None] if "timers" in self.state.name else found
 
     patch.setattr(KeptState, "changes", changes_without_deletions)
+
+
+def timers_that_are_due_wait_for_the_batch(patch: pytest.MonkeyPatch) -> None:
+    """A timer for a time that has passed does not interrupt the records that are being handled."""
+    patch.setattr(DueRunner, "_interrupt_up_to", lambda *_: None)
 
 
 def due_rows_noted_nowhere(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ is kept for a while, a wall-clock or an event-time timer. Everything that fires 
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from streamtable.base.topics import Stream
 from streamtable.codec.plain import Bytes, Json, String
@@ -21,6 +22,8 @@ from streamtable.handlers.due_rows import DueRows
 AHEAD_MS_MAX = 20_000
 KEPT_MS = 4_000
 _FAR_MS = 1 << 44  # records of wrong clocks come later
+_LATE = -1
+"""In place of the time of an event timer that has fired after a record that it had to precede."""
 _ROW: Any = Json()
 KINDS = ("waiting", "kept", "wall", "event")
 
@@ -67,10 +70,12 @@ class DueHandlers:
             *([self.event] if self._event_time else []),
         ]
 
-    def set(self, ctx: Context[str, Any], source: int, event: int) -> None:
-        """Set the row or timer of the record."""
+    def set(self, ctx: Context[str, Any], source: int, event: int, *, exact: bool) -> None:
+        """Set the row or timer of the record, which has changed the row of its key. `exact`: as nobody else does."""
         kind, _, at_ms = what = planned(source, event, ctx.timestamp_ms, event_time=self._event_time)
         row = [ctx.key, *what]
+        if kind == "event" and exact and at_ms <= ctx.watermark_ms:
+            row.append(_sum_of(ctx.value))  # it fires before another record changes the row
         if kind == "waiting":
             ctx.table(self.waiting).put(source.to_bytes(8, "big"), row)
         elif kind == "kept":
@@ -84,7 +89,12 @@ class DueHandlers:
 
     def _ring(self, ctx: Context[str, Any], row: Any) -> None:
         assert ctx.key == row[0]
-        ctx.emit(self.output, ctx.key, row[1:])
+        late = row[4:] not in ([], [_sum_of(ctx.value)])
+        ctx.emit(self.output, ctx.key, [*row[1:3], _LATE if late else row[3]])
+
+
+def _sum_of(row: Any) -> int:
+    return crc32(repr(row).encode())
 
 
 def _row_says(key: bytes, data: bytes) -> int:

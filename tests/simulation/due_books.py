@@ -30,7 +30,9 @@ class DueBooks:
         for what in fired:
             kind, source, at_ms = what
             if self.pending.pop((kind, source), None) != at_ms:
-                raise Wrong(f"I9: {what} has fired twice, or was never set")
+                raise Wrong(
+                    f"I9: {what} has fired twice, or after the next record of its key, or was never set"
+                )
             if kind != "event" and at_ms > now_ms:
                 raise Wrong(f"I9: {what} has fired at {now_ms}, before its time")
             if (kind, source) in before:

@@ -166,7 +166,7 @@ class Handlers:
         if (key := job.loops_to(ctx.topic, event)) is not None:
             ctx.loopback(self.loop, key, source)
         if self.due is not None:
-            self.due.set(ctx, source, event)
+            self.due.set(ctx, source, event, exact=job.exact)
         self._fail_if_bad(event, ctx.topic)  # at the end: its earlier effects must leave no trace
 
     def whole(self, batch: BatchContext[str, int, Row]) -> None:
