@@ -156,3 +156,60 @@ def test_what_comes_out_after_an_interval_is_processed_behind_a_topic(tester: Te
     for at in (1, 2, 11):
         tester.emit(TIMES, "a", at)
     assert written(tester) == [("a", ["a", 2, 9], 9)]
+
+
+RECORDS = [(1, 1), (2, 10), (3, 100), (15, 1_000), (25, 10_000), (60, 100_000)]
+"""Event times, and values whose sum shows which records are in it."""
+SUMS = [(9, 111), (19, 1_111), (29, 11_111)]
+HOUR = Tumbling(timedelta(hours=1), grace=timedelta(0))
+NUMBERS = Stream("numbers", String(), Json())
+OTHER_NUMBERS = Stream("other-numbers", String(), Json())
+
+
+def sums(flow: Flow, stream: Stream[str, Any] = NUMBERS, name: str = "n") -> Any:
+    numbered = flow.stream(stream, time=lambda pair: pair[0])
+    return numbered.group_by_key().sum(name, lambda pair: pair[1])
+
+
+def windowed(flow: Flow) -> Any:
+    numbered = flow.stream(NUMBERS, time=lambda pair: pair[0])
+    return numbered.group_by_key().window(HOUR).sum("n", lambda pair: pair[1])
+
+
+def joined(flow: Flow) -> Any:
+    other = sums(flow, OTHER_NUMBERS, "other")
+    return sums(flow).left_join("both", other, lambda left, _: left, value=Long())
+
+
+def grouped(flow: Flow) -> Any:
+    return sums(flow).group_by("all", lambda _: "all", key=String()).sum("of-all", lambda row: row)
+
+
+def far_behind(flow: Flow) -> Any:
+    return grouped(flow).to_stream().filter(bool).repartition("again", value=Long()).to_table("last")
+
+
+@pytest.mark.parametrize("poll_records", [1, 2, 3, 4, 10_000])
+@pytest.mark.parametrize("made", [sums, windowed, joined, grouped, far_behind])
+def test_the_rows_at_the_ends_of_intervals_do_not_depend_on_batches(made: Any, poll_records: int) -> None:
+    flow = Flow("f", event_time=NEVER_IDLE)
+    made(flow).every("live", TEN).map(lambda _, row: ("a", row)).to(OUT)
+    with Tester(work_on_request=True, poll_records=poll_records) as tester:
+        tester.create(NUMBERS, OTHER_NUMBERS)
+        tester.run(flow)
+        tester.emit_many(OTHER_NUMBERS, [("z", [100, 0])])
+        tester.emit_many(NUMBERS, [("a", [at, number]) for at, number in RECORDS])
+        tester.work()
+        assert [(at, row) for _, row, at in written(tester)] == SUMS
+
+
+def test_each_of_two_intervals_of_a_table_has_its_rows(tester: Tester) -> None:
+    flow = Flow("f", event_time=NEVER_IDLE)
+    table = sums(flow)
+    for interval in (10, 15):
+        live = table.every(f"live-{interval}", timedelta(milliseconds=interval))
+        live.map(lambda _, row, interval=interval: (str(interval), row)).to(OUT)
+    tester.run(flow)
+    tester.emit_many(NUMBERS, [("a", [at, number]) for at, number in RECORDS])
+    assert [(at, row) for key, row, at in written(tester) if key == "10"] == SUMS
+    assert [(at, row) for key, row, at in written(tester) if key == "15"] == [(14, 111), (29, 11_111)]

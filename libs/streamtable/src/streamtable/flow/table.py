@@ -163,6 +163,7 @@ class KeyedTable(TableJoins[K, V]):
             edges=(pending,),
             timed=True,
             windowed=True,
+            interval_ms=ms,
             as_records=True,
         )
         source = Source(pending, emitted.edge, kind="pending")

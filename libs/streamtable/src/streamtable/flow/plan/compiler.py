@@ -1,7 +1,8 @@
 """Compiles nodes to groups: the nodes between two changes of the key become one function that is called with batches."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from streamtable.base.no_key import NoKey
@@ -12,12 +13,13 @@ from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.feeding import fed_by_sources
 from streamtable.flow.plan.in_band import depths_of, stages_of, topics_in_band, with_watermarks
-from streamtable.flow.plan.nodes import Node, Step
+from streamtable.flow.plan.nodes import Node, Step, intervals_of
 from streamtable.flow.windows.keys import START
 from streamtable.flow.windows.pending import PendingKey
 from streamtable.graph.group import EventTime, Group, Join, Output
 from streamtable.graph.row_change import RowChange
 from streamtable.graph.stages import Stages
+from streamtable.graph.state import State
 from streamtable.graph.topic_owners import refuse_shared_topics
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.handlers.due_rows import DueRows
@@ -34,7 +36,7 @@ def groups_of(
     if not names:
         raise GraphError(f"flow {flow!r} reads nothing: begin with stream() or table()")
     depths = depths_of(nodes)
-    in_band = topics_in_band(nodes, depths)
+    in_band, intervals = topics_in_band(nodes, depths), intervals_of(nodes)
     groups = tuple(
         _group_of(
             name,
@@ -42,6 +44,7 @@ def groups_of(
             event_time,
             in_band,
             stages_of(name, nodes, depths, in_band),
+            intervals,
             version,
         )
         for name in names
@@ -56,12 +59,13 @@ def _group_of(
     event_time: EventTime,
     in_band: frozenset[str],
     stages: Stages,
+    intervals: Mapping[Node, int],
     version: str,
 ) -> Group[Any, Any]:
     edges: list[Edge[Any, Any]] = []
     for node in nodes:
         if node.source is not None:
-            program = CompiledSource(node, nodes, in_band)
+            program = CompiledSource(node, nodes, in_band, intervals.get(node, 0))
             if _only_read(node, nodes):
                 assert isinstance(node.source.topic, Table), "only tables are read"
                 edges.append(Join(node.source.topic))
@@ -87,9 +91,16 @@ class CompiledSource:
         source: The node of the source.
         nodes: All nodes of the group, each after its parents.
         in_band: The topics that carry watermarks.
+        interval_ms: The length of the intervals at whose ends steps behind need the rows of tables; 0: none does.
     """
 
-    def __init__(self, source: Node, nodes: Sequence[Node], in_band: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        source: Node,
+        nodes: Sequence[Node],
+        in_band: frozenset[str] = frozenset(),
+        interval_ms: int = 0,
+    ) -> None:
         reached = {source: None}  # in order
         for node in nodes:
             if any(parent in reached for parent in node.parents):
@@ -121,6 +132,8 @@ class CompiledSource:
         if isinstance(self._key, PendingKey):
             self._key = self._key.key
         self._keyless = isinstance(self._key, NoKey)
+        kept = any(isinstance(edge, State) for node in reached for edge in node.edges)
+        self._interval_ms = interval_ms if kept and not self._keyless else 0
 
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
@@ -194,6 +207,22 @@ class CompiledSource:
         )
         if self._keyless:
             first = first.with_keys([None] * len(values))
+        for records in self._pieces(first):
+            self._run_steps(scope, records)
+
+    def _pieces(self, records: Columns) -> Sequence[Columns]:
+        """Divide records where their key has reached another interval: its rows at the end of the last one are needed."""
+        interval, late_before = self._interval_ms, records.late_before
+        if not interval or not late_before or min(late_before) // interval == max(late_before) // interval:
+            return [records]
+        begins, reached = [0], dict[bytes, int]()
+        for index, (key, at) in enumerate(zip(records.encoded_keys, late_before, strict=True)):
+            if reached.setdefault(key, at // interval) < at // interval:
+                begins.append(index)
+                reached = {key: at // interval}
+        return [records.at(range(begin, end)) for begin, end in pairwise([*begins, len(records)])]
+
+    def _run_steps(self, scope: Scope, first: Columns) -> None:
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
             inputs = [

@@ -1,7 +1,9 @@
 """The nodes of a flow while it is built, each with the step that it runs and the group that it belongs to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamtable.base.ports import Codec
@@ -92,6 +94,7 @@ class Node:
         timed: Whether the step needs event times.
         windowed: Whether the step needs to know which windows are closed for a record.
         grace_ms: The grace of the step for records out of order, in milliseconds; None: it has none.
+        interval_ms: The length of the intervals at whose ends the step needs the rows of a table; 0: it needs none.
         feeds: The topic through which its output reaches another group.
         reads: The table whose rows the step reads.
         makes: The table of the group whose changes its output is, by the name of its state.
@@ -111,6 +114,7 @@ class Node:
     timed: bool = False
     windowed: bool = False
     grace_ms: int | None = None
+    interval_ms: int = 0
     feeds: str = ""
     reads: "Node | None" = field(default=None, repr=False)
     makes: str = ""
@@ -118,11 +122,29 @@ class Node:
     follows: "Node | None" = field(default=None, repr=False)
 
 
-def sources_of(node: Node) -> set[Node]:
-    """Return the sources that the records of a node come from in its group."""
+def sources_of(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> set[Node]:
+    """Return the sources that the records of a node come from in its group.
+
+    Args:
+        node: The node.
+        fed: Topics with the nodes that feed them: the sources behind these are returned, too.
+    """
     found, ahead = {node}, [node]
     while ahead:
-        parents = set(ahead.pop().parents) - found
+        each = ahead.pop()
+        feeding = fed.get(each.source.topic.name) if each.source is not None else None
+        parents = {*each.parents, *([feeding] if feeding else [])} - found
         found |= parents
         ahead.extend(parents)
     return {each for each in found if each.source is not None}
+
+
+def intervals_of(nodes: Sequence[Node]) -> Mapping[Node, int]:
+    """Return the milliseconds that divide all intervals behind a source, in its group and in the next ones."""
+    fed = {node.feeds: node for node in nodes if node.feeds}
+    found: dict[Node, int] = {}
+    for node in nodes:
+        if node.interval_ms:
+            for source in sources_of(node, fed):
+                found[source] = gcd(found.get(source, 0), node.interval_ms)
+    return found
