@@ -273,3 +273,12 @@ def test_the_keys_of_windows_are_written_with_their_own_size(window: Any, writte
         counts.final().to(Stream("out", written, Long()))
     with pytest.raises(GraphError, match=r"repartition.*readers would get other windows"):
         counts.final().repartition("r", key=written)
+
+
+def test_the_windows_of_keys_in_windows_are_written_with_their_own_size() -> None:
+    minutes, hours = (Tumbling(timedelta(minutes=each), grace=timedelta(0)) for each in (1, 60))
+    counts = Flow("f").stream(NUMBERS).group_by_key().window(minutes).count("n")
+    per_hour = counts.final().group_by_key().window(hours).count("of-counts").final()
+    with pytest.raises(GraphError, match=r"to.*readers would get other windows.*WindowedKey.*60000\).*3600000"):
+        per_hour.to(Stream("out", hours.key(WindowedKey(String(), 30_000)), Long()))
+    per_hour.to(Stream("out", hours.key(WindowedKey(String(), 60_000)), Long()))

@@ -59,3 +59,27 @@ def test_a_batch_may_read_another_window_of_its_keys(partitions: int) -> None:
         for minute in (1, 2, 2, 3, 4):
             tester.emit(Stream[str, Any]("pages", String(), Json()), "home", {"at": minute * MINUTE_MS})
     assert seen == [(1, None), (2, 1), (1, 2)]
+
+
+def test_windows_over_the_rows_of_windows_are_where_the_records_of_their_key_are() -> None:
+    pages = Stream[str, Any]("pages", String(), Json())
+    minutes, hours = (Tumbling(timedelta(minutes=each), grace=timedelta(0)) for each in (1, 60))
+    out = Stream[Any, int]("out", hours.key(minutes.key(String())), Long())
+    flow = Flow("pv")
+    per_minute = flow.stream(pages).group_by_key().window(minutes).count("per-minute")
+    per_hour = per_minute.changes().group_by_key().window(hours).count("changes")
+    per_hour.changes().to(out)
+    with Tester(partitions=8) as tester:
+        tester.run(flow)
+        homes = {}
+        for name in "abcdefgh":
+            tester.emit(pages, name, 1)
+            tester.emit(pages, name, 2)
+        for page in tester.records(pages):
+            homes[page.key] = page.partition
+        rows = tester.table(per_hour.table)
+        view = tester.view(per_hour.table)
+        assert len(rows) == 8
+        assert {key: view.get(key) for key in rows} == rows
+        assert [view.windows(key.key) for key in rows] == [[(key, row)] for key, row in rows.items()]
+        assert {each.key.key.key: each.partition for each in tester.records(out)} == homes

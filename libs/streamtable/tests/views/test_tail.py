@@ -10,9 +10,11 @@ import pytest
 
 from localkafka.waiting import wait_until
 from streamtable import Following, Stream, String, Tail
+from streamtable.base.partitioner import partition_for
 from streamtable.base.ports import TopicInfo
 from streamtable.base.types import TopicPartition, Watermarks
 from streamtable.errors import ChangesMissed, Fatal, InputLost, StreamtableError, TopicMismatch
+from streamtable.flow import Windowed, WindowedKey
 from streamtable.views import tail as module
 from streamtable.views import topic_follower
 
@@ -188,3 +190,18 @@ def test_keys_with_one_record_each_take_no_more_memory_than_is_said() -> None:
     for _ in range(5_000):
         part.forget_first()
     assert part.size == 0
+
+
+def test_a_key_in_a_window_is_followed_where_the_records_of_the_key_without_it_are(
+    make_cluster: Any, topic_info: Callable[..., TopicInfo], reader: Any, old: Any, monkeypatch: Any
+) -> None:
+    cluster = make_cluster({"s": topic_info("s", partitions=8)})
+    monkeypatch.setattr(cluster, "close", lambda: None, raising=False)
+    log: Any = LogDouble(cluster, reader, old)
+    windowed = WindowedKey(WindowedKey(String(), 1_000), 60_000)
+    with Tail(Stream("s", windowed, String()), log, before=0) as tail:
+        tail.start()
+        until(lambda: tail.ready)
+        for name in "abcdefgh":
+            with tail.follow(Windowed(name, 0, 1_000)) as following:
+                assert following.partition == partition_for(name.encode(), 8)

@@ -124,9 +124,21 @@ def _for_topic(topic: Stream[Any, Any] | Table[Any, Any]) -> None:
     )
 
 
-def hash_of_rows(topic: Stream[Any, Any] | Table[Any, Any]) -> Callable[[bytes], int]:
-    """Return the hash that decides the partition of an encoded key: windows are where the records of their key are."""
-    hash_key = hash_of(topic.partitioner)
-    if isinstance(keys := topic.key, WindowedKeys):
-        return lambda data: hash_key(keys.inner(data))
-    return hash_key
+def hash_of_rows(
+    topic: Stream[Any, Any] | Table[Any, Any], partitioner: Partitioner | None = None
+) -> Callable[[bytes], int]:
+    """Return the hash that decides the partition of an encoded key: windows are where the records of their key are.
+
+    Args:
+        topic: The topic.
+        partitioner: Another partitioner than its own.
+    """
+    return _hash_without_windows(topic.key, hash_of(partitioner or topic.partitioner))
+
+
+def _hash_without_windows(codec: object, hash_key: Callable[[bytes], int]) -> Callable[[bytes], int]:
+    if not isinstance(codec, WindowedKeys):
+        return hash_key
+    # The key may have a window of its own, as in a window over the rows of windows.
+    inner, hash_inner = codec.inner, _hash_without_windows(getattr(codec, "key", None), hash_key)
+    return lambda data: hash_inner(inner(data))

@@ -18,9 +18,8 @@ import structlog
 from streamtable.base.closing import Closing
 from streamtable.base.message import prefix_header, with_prefixes
 from streamtable.base.own_process import OwnProcess
-from streamtable.base.partitioner import partition_for
 from streamtable.base.ports import ClusterClient, Log, WindowedKeys
-from streamtable.base.topics import Stream
+from streamtable.base.topics import Stream, hash_of_rows
 from streamtable.base.types import BadToken, RecordBatch, TopicPartition
 from streamtable.errors import (
     ChangesMissed,
@@ -279,13 +278,12 @@ class Tail(Closing, Generic[K, V]):
         """
         if not self.ready:
             raise NotReady(f"the newest records of {self.stream.name!r} are being read")
-        if self._windows is None:
-            data = self.stream.key.encode(key)
-        else:
-            data = self._windows.inner(self._windows.bounds(key, 0, 0)[0])
-        home = partition_for(data, len(self._parts), self.stream.partitioner)
+        windows = self._windows
+        raw = self.stream.key.encode(key) if windows is None else windows.bounds(key, 0, 0)[0]
+        home = hash_of_rows(self.stream)(raw) % len(self._parts)
         if partition not in {None, home}:
             raise BadToken(f"the records of this key are in partition {home} of {self.stream.name!r}")
+        data = raw if windows is None else windows.inner(raw)
         return Following(self, data, home, self._parts[home].position if offset is None else offset)
 
     # ---- for `Following` -------------------------------------------------------------------------------------------

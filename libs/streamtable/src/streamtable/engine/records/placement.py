@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
-from streamtable.base.partitioner import Partitioner, hash_of
-from streamtable.base.ports import CanonicalKeys, TopicInfo, VersionedKeys, WindowedKeys
+from streamtable.base.partitioner import Partitioner
+from streamtable.base.ports import CanonicalKeys, TopicInfo, VersionedKeys
 from streamtable.base.topics import Stream, Table, hash_of_rows
 from streamtable.base.types import RecordBatch
 from streamtable.errors import StreamtableError
@@ -43,11 +43,9 @@ class Placement:
         self._keys = {
             topic.name: topic.key for topic in read if isinstance(topic.key, CanonicalKeys | VersionedKeys)
         }
-        self._windows = {topic.name: topic.key for topic in read if isinstance(topic.key, WindowedKeys)}
         self._versions: dict[str, bytes] = {}
-        self._hashes: dict[str, tuple[Callable[[bytes], int], int, Partitioner]] = {
-            topic.name: (hash_of_rows(topic), topics[topic.name].partitions, topic.partitioner)
-            for topic in read
+        self._hashes: dict[str, tuple[Callable[[bytes], int], int, Stream[Any, Any] | Table[Any, Any]]] = {
+            topic.name: (hash_of_rows(topic), topics[topic.name].partitions, topic) for topic in read
         }
 
     def look(self, records: RecordBatch) -> None:
@@ -60,7 +58,7 @@ class Placement:
         key: bytes | None = records.messages[0].key()
         if not key:  # librdkafka may spread records whose key is empty
             return
-        hash_key, count, partitioner = expected
+        hash_key, count, topic = expected
         home = hash_key(key) % count
         if home == self._partition:
             return
@@ -71,10 +69,10 @@ class Placement:
             place=f"{records.topic}[{self._partition}]@{records.first_offset}",
             key=repr(key[:100]),
             partition_of_key=home,
-            partitioner=partitioner,
+            partitioner=topic.partitioner,
             reason=(
                 "the topic's producers choose partitions otherwise, or partitions were added to it: views, lookups and joins "
-                f"will not find such keys. {self._advice(key, records.topic, count)}"
+                f"will not find such keys. {self._advice(key, topic, count)}"
             ),
         )
 
@@ -104,10 +102,8 @@ class Placement:
             ),
         )
 
-    def _advice(self, key: bytes, topic: str, count: int) -> str:
-        codec = self._windows.get(topic)
-        key = key if codec is None else codec.inner(key)
-        fits = [each for each in _KNOWN if hash_of(each)(key) % count == self._partition]
+    def _advice(self, key: bytes, topic: Stream[Any, Any] | Table[Any, Any], count: int) -> str:
+        fits = [each for each in _KNOWN if hash_of_rows(topic, each)(key) % count == self._partition]
         likely = " or ".join(f"partitioner={each!r}" for each in fits)
         declare = (
             f"Declare the topic with {likely} (fits this key)" if fits else "None that is known fits this key"

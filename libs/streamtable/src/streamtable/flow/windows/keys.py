@@ -205,12 +205,19 @@ def check_matching(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
         )
 
 
-_KEYS = StartKey, SessionKey
-
-
 def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | None) -> None:
     """Raise `GraphError` if the keys of windows would be read as the keys of other ones: their ends are not in the bytes."""
-    if isinstance(made, _KEYS) and isinstance(written, _KEYS) and replace(made, key=written.key) != written:
+    if _windows_of(made, written) != written:
         raise GraphError(
             f"{operator}: readers would get other windows, by {written!r} from keys by {made!r}: give the topic the key {made!r}"
         )
+
+
+_KEYS = StartKey, SessionKey
+
+
+def _windows_of(made: Any, written: Any) -> Any:
+    """Return a codec of keys in the windows of the one, and in the windows of their own that these keys may have."""
+    if isinstance(made, _KEYS) and isinstance(written, _KEYS):
+        return replace(made, key=_windows_of(made.key, written.key))
+    return written
