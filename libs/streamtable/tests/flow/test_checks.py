@@ -279,6 +279,8 @@ def test_the_windows_of_keys_in_windows_are_written_with_their_own_size() -> Non
     minutes, hours = (Tumbling(timedelta(minutes=each), grace=timedelta(0)) for each in (1, 60))
     counts = Flow("f").stream(NUMBERS).group_by_key().window(minutes).count("n")
     per_hour = counts.final().group_by_key().window(hours).count("of-counts").final()
-    with pytest.raises(GraphError, match=r"to.*readers would get other windows.*WindowedKey.*60000\).*3600000"):
+    with pytest.raises(
+        GraphError, match=r"to.*readers would get other windows.*WindowedKey.*60000\).*3600000"
+    ):
         per_hour.to(Stream("out", hours.key(WindowedKey(String(), 30_000)), Long()))
     per_hour.to(Stream("out", hours.key(WindowedKey(String(), 60_000)), Long()))

@@ -206,6 +206,95 @@ def test_a_codec_without_a_text_of_its_own_means_the_same_at_the_next_start(test
     assert sum(tester.table(table.table).values()) == 2 * len(EVENTS)
 
 
+OTHERS = Stream("others", String(), Long())
+NOTHING = timedelta(0)
+Edit = Callable[[Any, Any], Any]
+
+
+def sides_of(flow: Flow) -> tuple[Any, Any]:
+    return tuple(flow.stream(each, time=lambda value: value * 1000) for each in (NUMBERS, OTHERS))
+
+
+def pair(left: Any, right: Any) -> list[Any]:
+    return [left, right]
+
+
+def both(one: Any, other: Any) -> Any:
+    return one.merge(other).map_values(lambda value: value, value=Long())
+
+
+def of_streams(one: Any, other: Any) -> Any:
+    return one.left_join("j", other, pair, within=timedelta(minutes=1), grace=NOTHING)
+
+
+def of_tables(one: Any, other: Any) -> Any:
+    return one.left_join("j", other, pair)
+
+
+def tables(join: Edit) -> Edit:
+    return lambda a, b: join(a.to_table("a"), b.to_table("b"))
+
+
+def windows(join: Edit) -> Edit:
+    return lambda a, b: join(
+        a.group_by_key().window(MINUTE).count("a"), b.group_by_key().window(MINUTE).count("b")
+    )
+
+
+def with_another_table_of_the_same_input(a: Any, b: Any) -> Any:
+    a.to_table("a")
+    return of_tables(a.group_by_key().count("n"), b.to_table("b"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "recorded", "declared"),
+    [
+        (of_streams, lambda a, b: of_streams(b, a), "numbers with others", "others with numbers"),
+        (tables(of_tables), tables(lambda a, b: of_tables(b, a)), "a with b", "b with a"),
+        (windows(of_tables), windows(lambda a, b: of_tables(b, a)), "a with b", "b with a"),
+        (tables(of_tables), with_another_table_of_the_same_input, "a with b", "n with b"),
+    ],
+)
+def test_a_join_whose_sides_have_other_tables_or_streams_is_refused(
+    tester: Tester, before: Edit, after: Edit, recorded: str, declared: str
+) -> None:
+    first, second = Flow("f"), Flow("f")
+    before(*sides_of(first))
+    run(tester, first)
+    tester.emit_many(OTHERS, EVENTS)
+    for group in first.groups:
+        tester.leave(group)
+    after(*sides_of(second))
+    with pytest.raises(StateMeaningChanged) as refused:
+        rerun(tester, first, second)
+    assert (refused.value.state, refused.value.recorded) == ("j", recorded)
+    assert refused.value.declared == declared
+
+
+def test_the_sides_of_a_join_may_get_steps_and_streams_and_lose_them(tester: Tester) -> None:
+    edits: list[Edit] = [
+        of_streams,
+        lambda a, b: of_streams(both(a.filter(bool), b), b.peek(lambda key, value: None)),
+        lambda a, b: of_streams(a, both(b, a)),
+        of_streams,
+        lambda a, b: of_streams(a, b.key_by("by", str, key=String(), beside=a)),
+    ]
+    last = None
+    for edit in edits:
+        flow = Flow("f")
+        edit(*sides_of(flow)).map(lambda key, sides: (key, sum(filter(None, sides)))).to(OUT)
+        if last is None:
+            tester.run(flow)
+        else:
+            for group in last.groups:
+                tester.leave(group)
+            rerun(tester, last, flow)
+        last = flow
+        tester.emit(NUMBERS, "a", 1)
+        tester.emit(OTHERS, "a", 10)
+    assert len(tester.records(OUT)) > len(edits)
+
+
 def run(tester: Tester, flow: Flow) -> None:
     tester.run(flow)
     tester.emit_many(NUMBERS, EVENTS)

@@ -161,11 +161,13 @@ class Fed(Edge[object, object]):
         by: The inputs whose records reach it.
         behind: The states of the group, and the inputs, whose changes it follows: its rows are right only if it has seen
             all changes of these.
+        sides: For a state with rows of several sides, as of a join: the tables that each side follows, or its inputs.
     """
 
     name: str
     by: frozenset[str]
     behind: frozenset[str] = frozenset()
+    sides: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True)

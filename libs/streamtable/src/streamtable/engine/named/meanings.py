@@ -5,22 +5,24 @@ was written (`base.evolution`). A program that has changed them stops before it 
 
 The key of a meaning is the name of a state; `table` for the group's own table, if the schema of its rows is recorded; or
 `timer` and the name of a timer. Its row is a text. With codecs of Avro it has a further key, its name, NUL and `avro`, for
-the text with their schemas: earlier versions, whose processes may run beside, know the text without them. A state whose rows
-fall due has two more, `fired` and `kept`, for the progress of firing and deletion (`engine.due.index`).
+the text with their schemas: earlier versions, whose processes may run beside, know the text without them. A state of a join
+has one with `sides`, for what each side has come from. A state whose rows fall due has two more, `fired` and `kept`, for the progress of firing and deletion (`engine.due.index`).
 """
 
+import json
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from streamtable.base.decoding import codec_name, codecs_name
 from streamtable.base.evolution import evolved, without_avro, without_schemas
 from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import StateMeaningChanged
-from streamtable.graph.group import Group
+from streamtable.graph.group import Fed, Group
 from streamtable.graph.state import State
 from streamtable.tables.kept import OWN
 
-_FIRED, _KEPT, _AVRO = b"fired", b"kept", b"avro"
+_FIRED, _KEPT, _AVRO, _SIDES = b"fired", b"kept", b"avro", b"sides"
 
 
 class StateRecords(NamedTable):
@@ -34,6 +36,8 @@ class StateRecords(NamedTable):
         """
         for state in group.all_states:
             self._check(group, state.name, meaning_of(state), group.named_topic(state.name))
+            if state.name in group.fed and group.fed[state.name].sides:
+                self._check_sides(group, group.fed[state.name])
         if group.persist is not None and group.rows_evolve:
             rows = codecs_name(group.key, group.persist.value)
             self._check(group, OWN, rows, group.table.name)
@@ -66,6 +70,29 @@ class StateRecords(NamedTable):
             if now != before:
                 self.put(key, now.encode())
 
+    def _check_sides(self, group: Group[Any, Any], fed: Fed) -> None:
+        name, key, has = fed.name, _key(fed.name, _SIDES), fed.sides
+        sides = [sorted(side) for side in has]
+        recorded = json.loads(self.get(key) or json.dumps(sides))
+        had = [frozenset(side) for side in recorded]
+        gone, new = (
+            [one - other for one, other in zip(*each, strict=True)] for each in ((had, has), (has, had))
+        )
+        # A side may get and lose streams. But its rows are of all its tables, and not of what the other side has got.
+        if recorded != sides and any(
+            gone[side] & new[1 - side] or (had[side].isdisjoint(has[side]) and has[side] <= fed.behind)
+            for side in (0, 1)
+        ):
+            raise StateMeaningChanged(
+                state=name,
+                group=group.name,
+                recorded=_text_of(recorded),
+                declared=_text_of(sides),
+                topic=group.named_topic(name),
+            )
+        if self.get(key) != (now := json.dumps(sides).encode()):
+            self.put(key, now)
+
     def noted(self, state: str) -> tuple[bytes, bytes]:
         """Return the progress of a state: the positions that firing, and deletion by age, have reached."""
         return self.get(_key(state, _FIRED)) or b"", self.get(_key(state, _KEPT)) or b""
@@ -75,6 +102,10 @@ class StateRecords(NamedTable):
         for kind, former, entry in zip((_FIRED, _KEPT), before, now, strict=True):
             if entry != former:
                 self.put(_key(state, kind), entry)
+
+
+def _text_of(sides: Iterable[Iterable[str]]) -> str:
+    return " with ".join(map(", ".join, sides))
 
 
 def _key(state: str, kind: bytes) -> bytes:

@@ -17,16 +17,19 @@ def fed_by_sources(nodes: Sequence[Node]) -> Iterator[Fed]:
     tables: dict[Node, frozenset[str]] = {}  # whose changes are its output
     by: dict[str, frozenset[str]] = {}
     behind: dict[str, frozenset[str]] = {}
+    sides: dict[str, tuple[frozenset[str], ...]] = {}
     for node in nodes:
         inputs[node] = _inputs(node, by).union(*(inputs[each] for each in node.parents if each in inputs))
         followed = [each for each in (*node.parents, node.follows) if each in tables]
         needed = frozenset[str]().union(*(tables[each] for each in followed))
         tables[node] = _changes(node, needed)
         kept = [edge.name for edge in node.edges if isinstance(edge, State)]
+        if len(node.parents) > 1:
+            sides |= dict.fromkeys(kept, tuple(tables[each] or inputs[each] for each in node.parents))
         for name in [*kept, *([node.feeds] if node.feeds else [])]:
             by[name] = by.get(name, frozenset()) | inputs[node]
             behind[name] = behind.get(name, frozenset()) | (frozenset() if node.as_records else needed)
-    return (Fed(name, sources, behind[name] - {name}) for name, sources in by.items())
+    return (Fed(name, sources, behind[name] - {name}, sides.get(name, ())) for name, sources in by.items())
 
 
 def _inputs(node: Node, by: dict[str, frozenset[str]]) -> frozenset[str]:
