@@ -11,6 +11,7 @@ from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, String
 from streamtable.errors import HandlerFailed
+from streamtable.flow import Flow, Session, Tumbling, Windowed
 from streamtable.graph.due import Due
 from streamtable.graph.group import Group, Input, OnError, Output
 from streamtable.graph.state import State
@@ -331,3 +332,37 @@ def test_the_next_owner_of_a_partition_fires_what_is_left(tester: Tester) -> Non
     tester.advance(200)
     assert sorted(waiting.fired) == list(range(60))
     assert waiting.left == 0
+
+
+SECOND, DAY_MS = timedelta(seconds=1), 86_400_000
+THEN_MS = 1_699_000_000_000
+TIMES = Stream[str, int]("times", String(), Json())
+
+
+def test_a_session_that_gets_longer_before_all_is_over_ends_the_search_for_rows_that_are_over() -> None:
+    flow = Flow("f")
+    clicks = flow.stream(TIMES, time=lambda at: at).group_by_key()
+    visits = clicks.window(Session(SECOND, grace=timedelta(0))).count("n")
+    with Tester(commit_on_request=True) as tester:
+        tester.run(flow)
+        tester.emit(TIMES, "k", THEN_MS + 10)
+        tester.commit()
+        tester.emit_many(TIMES, [("k", THEN_MS), ("k", THEN_MS + 2 * DAY_MS)])
+        tester.commit()
+        later = THEN_MS + 2 * DAY_MS
+        tester.emit(TIMES, "k", later)
+        tester.commit()
+        assert tester.table(visits.table) == {Windowed("k", later, later): 2}
+
+
+def test_a_window_whose_row_was_deleted_before_all_is_over_ends_the_search_for_rows_that_are_over() -> None:
+    flow = Flow("f")
+    windows = flow.stream(TIMES, time=abs).group_by_key().window(Tumbling(SECOND, grace=timedelta(0)))
+    last = windows.aggregate("last", int, lambda _, at: max(at, 0) or None, value=Json())
+    with Tester(commit_on_request=True) as tester:
+        tester.run(flow)
+        tester.emit(TIMES, "k", THEN_MS)
+        tester.commit()
+        tester.emit_many(TIMES, [("k", -THEN_MS - 1), ("k", THEN_MS + 2 * DAY_MS)])
+        tester.commit()
+        assert list(tester.table(last.table).values()) == [THEN_MS + 2 * DAY_MS]

@@ -392,18 +392,21 @@ class DueIndex:
             limit: The most that are looked at.
         """
         self._enter_up_to(until_ms - self._due.keep_ms)
-        end = min(after_time(until_ms - self._due.keep_ms), self.fired_from)
+        after = after_time(until_ms - self._due.keep_ms)
+        end = min(after, self.fired_from)
         keys: list[bytes] = []
         with self._store.scan(_ENTRY + self.kept_from, _AFTER_ENTRIES) as rows:
             for number, (local, _) in enumerate(rows):
                 entry, key = local[1:], key_of(local[1:])
-                if entry >= end:
+                counts = self._entries.get(key, entry) == entry
+                # A row that was deleted since the last commit is never fired: it holds back none behind it.
+                if entry >= (end if counts else after):
                     self._over_from_ms = time_of(entry) + self._due.keep_ms
                     break
                 if number == limit:
                     break
                 self.kept_from = entry + b"\0"
-                if self._entries.get(key, entry) == entry and entry not in self._unfired:
+                if counts and entry not in self._unfired:
                     keys.append(key)
             else:
                 self._over_from_ms = NEVER_MS
