@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamtable import Avro, Context, Group, Input, Long, Persist, Stream, String
+from streamtable.engine.named import meanings
 from streamtable.errors import StateLost, StateMeaningChanged
 from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Sliding, Tumbling
 from streamtable_testing.tester import Tester
@@ -293,6 +294,55 @@ def test_the_sides_of_a_join_may_get_steps_and_streams_and_lose_them(tester: Tes
         tester.emit(NUMBERS, "a", 1)
         tester.emit(OTHERS, "a", 10)
     assert len(tester.records(OUT)) > len(edits)
+
+
+def live(*steps: str, name: str = "n") -> Callable[[Flow], object]:
+    def build(flow: Flow) -> object:
+        table = stream(flow).group_by_key().count(name)
+        for step in steps:
+            table = table.filter(bool) if step == "filter" else table.map_values(abs, value=Long())
+        return table.every("live", timedelta(seconds=5))
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((), ("filter",)), (("filter",), ()), (("filter", "map_values"), ("map_values",))],
+)
+def test_steps_before_every_are_added_and_removed(
+    tester: Tester, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    first = Flow("f")
+    live(*before)(first)
+    run(tester, first)
+    second = rerun_as(tester, first, live(*after))
+    with pytest.raises(StateMeaningChanged, match=r"changes of count 'n', emitted every 5000 ms"):
+        rerun_as(tester, second, live(name="another"))
+
+
+def test_a_step_before_every_that_an_earlier_version_has_recorded_is_accepted(
+    tester: Tester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = Flow("f")
+    live()(flow)
+    declared = meanings.meaning_of
+    monkeypatch.setattr(
+        meanings, "meaning_of", lambda state: declared(state).replace("of count 'n',", "of filter,")
+    )
+    run(tester, flow)
+    monkeypatch.undo()
+    rerun_as(tester, flow, live("map_values"))
+
+
+def rerun_as(tester: Tester, first: Flow, build: Callable[[Flow], object]) -> Flow:
+    """Run another flow in place of the first."""
+    for group in first.groups:
+        tester.leave(group)
+    second = Flow("f")
+    build(second)
+    rerun(tester, first, second)
+    return second
 
 
 def run(tester: Tester, flow: Flow) -> None:

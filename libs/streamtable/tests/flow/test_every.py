@@ -213,3 +213,16 @@ def test_each_of_two_intervals_of_a_table_has_its_rows(tester: Tester) -> None:
     tester.emit_many(NUMBERS, [("a", [at, number]) for at, number in RECORDS])
     assert [(at, row) for key, row, at in written(tester) if key == "10"] == SUMS
     assert [(at, row) for key, row, at in written(tester) if key == "15"] == [(14, 111), (29, 11_111)]
+
+
+@pytest.mark.parametrize("step", ["filter", "map_values"])
+def test_a_row_of_a_derived_table_comes_out_when_its_window_closes(tester: Tester, step: str) -> None:
+    flow = Flow("f", event_time=NEVER_IDLE)
+    numbered = flow.stream(TIMES, time=lambda at: at).group_by_key()
+    counts: Any = numbered.window(Tumbling(TEN, grace=timedelta(0))).count("n")
+    derived = counts.filter(bool) if step == "filter" else counts.map_values(abs, value=Long())
+    derived.every("live", 100 * TEN).map(lambda window, row: (window.key, row)).to(OUT)
+    tester.run(flow)
+    for at in (1, 3, 12):
+        tester.emit(TIMES, "a", at)
+    assert written(tester) == [("a", 2, 9)]

@@ -54,6 +54,8 @@ class KeyedTable(TableJoins[K, V]):
         self._kept = kept
         self._state: State[K, V] | None = None
         self._versions: Node | None = None  # whose records are the versions of the rows, each of them
+        # The function from an encoded key to the time when its window closes; None: there are no windows.
+        self._closes_at: Callable[[bytes, bytes], int | None] | None = None
 
     @classmethod
     def of_state(cls, plan: Plan, node: Node, state: State[K, V]) -> "KeyedTable[K, V]":
@@ -90,7 +92,7 @@ class KeyedTable(TableJoins[K, V]):
             with_key: Call it with key and row.
         """
         step = steps.filter_rows(predicate, with_key=with_key)
-        return KeyedTable(self._plan, self._add("filter", step), self._key, self._value, None)
+        return self._derived("filter", step, self._value)
 
     @overload
     def map_values(
@@ -111,7 +113,7 @@ class KeyedTable(TableJoins[K, V]):
             value: The codec of the new rows, for a step behind that writes them to a topic of the flow's own.
         """
         step = steps.map_rows(function, with_key=with_key)
-        return KeyedTable(self._plan, self._add("map_values", step), self._key, value, None)
+        return self._derived("map_values", step, value)
 
     def to_stream(self) -> "KeyedStream[K, V | None]":
         """Return the changes as records: the new row, or None for a deleted one."""
@@ -147,13 +149,16 @@ class KeyedTable(TableJoins[K, V]):
         plan.claim(name, "every")
         # The event time of a record is the last millisecond before it comes out.
         due: Due[Any, Any] = Due(emitted_at, emitted, by_key=True, on_error=plan.on_error, holds=_MS)
-        meaning = f"changes of {self._node.label}, emitted every {ms} ms"
+        made = self._node
+        while made.parents and not made.edges:  # steps without a name come and go
+            (made,) = made.parents
+        meaning = f"changes of {made.label}, emitted every {ms} ms"
         pending = State(name, key=PendingKey(self._key), value=PendingRow(rows), due=due, meaning=meaning)
         sources = [each.source for each in sources_of(self._node) if each.source is not None]
         topics = {each.topic.name for each in sources}
         fed = any(each.feeds in topics for each in plan.nodes)
         apart = len(topics) > 1 or fed or any(each.kind == "closed" for each in sources)
-        step = EmitLater(pending, ms, self._closes_at(), apart)
+        step = EmitLater(pending, ms, self._closes_at, apart)
         label = f"every {ms} ms {name!r}"
         plan.add(
             self._node.group,
@@ -170,10 +175,6 @@ class KeyedTable(TableJoins[K, V]):
         node = plan.add(self._node.group, f"emitted {name!r}", source=source)
         value: Codec[Any] = rows  # a tombstone needs no codec
         return KeyedStream(plan, node, self._key, value)
-
-    def _closes_at(self) -> Callable[[bytes, bytes], int | None] | None:
-        """Return the function from an encoded key to the time when its window closes; None: there are no windows."""
-        return None
 
     @overload
     def group_by(
@@ -215,6 +216,11 @@ class KeyedTable(TableJoins[K, V]):
         node = self._add("retract and add", steps.retractions(function, with_key=with_key))
         behind = through(self._plan, node, name, "group_by", key, folds.Retractable(codec))
         return GroupedTable(self._plan, behind, key, codec)
+
+    def _derived(self, label: str, step: Any, value: Codec[Any] | None) -> "KeyedTable[K, Any]":
+        table: KeyedTable[K, Any] = KeyedTable(self._plan, self._add(label, step), self._key, value, None)
+        table._closes_at = self._closes_at
+        return table
 
     def _add(self, label: str, step: Any) -> Node:
         return self._plan.add(self._node.group, label, self._node, step=step)

@@ -267,6 +267,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         self._windows = state
         self._closed = closed
         self._window = window
+        self._closes_at = window.closing()
         self._joined_rows = joined  # of a join: the state has the rows of both sides
 
     def changes(self) -> KeyedStream[Windowed[K], V | None]:
@@ -276,9 +277,6 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         records fall into batches: for one record per window, take `final`.
         """
         return self.to_stream()
-
-    def _closes_at(self) -> Callable[[bytes, bytes], int | None]:
-        return self._window.closing()
 
     def final(self) -> KeyedStream[Windowed[K], V]:
         """Return exactly one record for each key and window: its row when the window has closed, and can change no more.

@@ -10,8 +10,8 @@ has one with `sides`, for what each side has come from. A state whose rows fall 
 """
 
 import json
+import re
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any
 
 from streamtable.base.decoding import codec_name, codecs_name
@@ -23,6 +23,8 @@ from streamtable.graph.state import State
 from streamtable.tables.kept import OWN
 
 _FIRED, _KEPT, _AVRO, _SIDES = b"fired", b"kept", b"avro", b"sides"
+_CHANGES = re.compile("changes of .*, emitted")
+_UNNAMED = re.compile(b"changes of (filter|map_values), emitted")
 
 
 class StateRecords(NamedTable):
@@ -53,6 +55,9 @@ class StateRecords(NamedTable):
 
     def _compare(self, group: Group[Any, Any], name: str, key: bytes, meaning: str, topic: str) -> None:
         recorded = self.get(key)
+        # Earlier versions have recorded the step before `every`, which may have no name, in place of the table.
+        if recorded is not None and (unnamed := _UNNAMED.search(recorded)):
+            meaning = _CHANGES.sub(unnamed[0].decode(), meaning)
         if recorded is None:
             self.put(key, meaning.encode())
         elif recorded != meaning.encode():
