@@ -336,7 +336,7 @@ def test_the_next_owner_of_a_partition_fires_what_is_left(tester: Tester) -> Non
 
 SECOND, DAY_MS = timedelta(seconds=1), 86_400_000
 THEN_MS = 1_699_000_000_000
-TIMES = Stream[str, int]("times", String(), Json())
+TIMES = Stream[str, Any]("times", String(), Json())
 
 
 def test_a_session_that_gets_longer_before_all_is_over_ends_the_search_for_rows_that_are_over() -> None:

@@ -213,7 +213,7 @@ Edit = Callable[[Any, Any], Any]
 
 
 def sides_of(flow: Flow) -> tuple[Any, Any]:
-    return tuple(flow.stream(each, time=lambda value: value * 1000) for each in (NUMBERS, OTHERS))
+    return stream(flow), flow.stream(OTHERS, time=lambda value: value * 1000)
 
 
 def pair(left: Any, right: Any) -> list[Any]:

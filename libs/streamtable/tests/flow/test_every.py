@@ -162,8 +162,8 @@ RECORDS = [(1, 1), (2, 10), (3, 100), (15, 1_000), (25, 10_000), (60, 100_000)]
 """Event times, and values whose sum shows which records are in it."""
 SUMS = [(9, 111), (19, 1_111), (29, 11_111)]
 HOUR = Tumbling(timedelta(hours=1), grace=timedelta(0))
-NUMBERS = Stream("numbers", String(), Json())
-OTHER_NUMBERS = Stream("other-numbers", String(), Json())
+NUMBERS: Stream[str, Any] = Stream("numbers", String(), Json())
+OTHER_NUMBERS: Stream[str, Any] = Stream("other-numbers", String(), Json())
 
 
 def sums(flow: Flow, stream: Stream[str, Any] = NUMBERS, name: str = "n") -> Any:

@@ -82,4 +82,5 @@ def test_windows_over_the_rows_of_windows_are_where_the_records_of_their_key_are
         assert len(rows) == 8
         assert {key: view.get(key) for key in rows} == rows
         assert [view.windows(key.key) for key in rows] == [[(key, row)] for key, row in rows.items()]
-        assert {each.key.key.key: each.partition for each in tester.records(out)} == homes
+        placed: list[Any] = tester.records(out)
+        assert {each.key.key.key: each.partition for each in placed} == homes
