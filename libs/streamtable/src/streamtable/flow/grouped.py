@@ -257,7 +257,5 @@ class GroupedTable(Grouped[K, V]):
         step, leaf = taking(numbers_of_rows(aggregate.of), KeepSum(state, exact))
         edges = (state,) if exact is None else (state, exact)
         label = f"{operator} {name!r}"
-        node = plan.add(
-            self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, timed=True, makes=name
-        )
+        node = plan.add(self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, makes=name)
         return KeyedTable.of_state(plan, node, state)

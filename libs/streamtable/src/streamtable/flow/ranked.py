@@ -194,6 +194,6 @@ def ranked_table(
     )
     keep = KeepRanked(state, ranks, aggregate)
     kept = plan.add(
-        node.group, f"{operator} {name!r}", node, step=keep.step, edges=(state, ranks), timed=True, makes=name
+        node.group, f"{operator} {name!r}", node, step=keep.step, edges=(state, ranks), makes=name
     )
     return KeyedTable.of_state(plan, kept, state)

@@ -408,7 +408,7 @@ def through(
 def send(plan: Plan, node: Node, label: str, step: Any, to: Iterable[Stream[Any, Any]], **more: Any) -> None:
     """Add a step that sends records, with their event times."""
     edges = tuple(Output(each, event_times=True) for each in to)
-    plan.add(node.group, label, node, step=step, edges=edges, timed=True, **more)
+    plan.add(node.group, label, node, step=step, edges=edges, **more)
 
 
 def written_keys(key: Codec[K] | None, operator: str) -> Codec[K]:

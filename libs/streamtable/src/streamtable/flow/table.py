@@ -166,7 +166,6 @@ class KeyedTable(TableJoins[K, V]):
             self._node,
             step=step,
             edges=(pending,),
-            timed=True,
             windowed=True,
             interval_ms=ms,
             as_records=True,
@@ -243,5 +242,5 @@ def kept_table(
     keep = folds.Keep(state, aggregate)
     step, leaf = folds.taking(take, keep)
     label = f"{operator} {name!r}"
-    kept = plan.add(node.group, label, node, step=step, leaf=leaf, edges=(state,), timed=True, makes=name)
+    kept = plan.add(node.group, label, node, step=step, leaf=leaf, edges=(state,), makes=name)
     return KeyedTable.of_state(plan, kept, state)

@@ -138,7 +138,6 @@ class WindowedStream(Generic[K, V]):
             step=step,
             leaf=leaf,
             edges=(state, *more, *([] if windows.late is None else [Output(windows.late, event_times=True)])),
-            timed=True,
             windowed=True,
             grace_ms=window.grace_ms,
             makes=name,

@@ -9,7 +9,6 @@ the text with their schemas: earlier versions, whose processes may run beside, k
 has one with `sides`, for what each side has come from. A state whose rows fall due has two more, `fired` and `kept`, for the progress of firing and deletion (`engine.due.index`).
 """
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -76,27 +75,22 @@ class StateRecords(NamedTable):
                 self.put(key, now.encode())
 
     def _check_sides(self, group: Group[Any, Any], fed: Fed) -> None:
-        name, key, has = fed.name, _key(fed.name, _SIDES), fed.sides
-        sides = [sorted(side) for side in has]
-        recorded = json.loads(self.get(key) or json.dumps(sides))
-        had = [frozenset(side) for side in recorded]
-        gone, new = (
-            [one - other for one, other in zip(*each, strict=True)] for each in ((had, has), (has, had))
-        )
+        key, declared = _key(fed.name, _SIDES), " with ".join(", ".join(sorted(side)) for side in fed.sides)
+        recorded = (self.get(key) or declared.encode()).decode()
+        had, has = [frozenset(side.split(", ")) for side in recorded.split(" with ")], fed.sides
+        both = (had, has), (has, had)
+        gone, new = ([one - other for one, other in zip(*each, strict=True)] for each in both)
         # A side may get and lose streams. But its rows are of all its tables, and not of what the other side has got.
-        if recorded != sides and any(
+        if recorded != declared and any(
             gone[side] & new[1 - side] or (had[side].isdisjoint(has[side]) and has[side] <= fed.behind)
             for side in (0, 1)
         ):
+            name, topic = group.name, group.named_topic(fed.name)
             raise StateMeaningChanged(
-                state=name,
-                group=group.name,
-                recorded=_text_of(recorded),
-                declared=_text_of(sides),
-                topic=group.named_topic(name),
+                state=fed.name, group=name, recorded=recorded, declared=declared, topic=topic
             )
-        if self.get(key) != (now := json.dumps(sides).encode()):
-            self.put(key, now)
+        if self.get(key) != declared.encode():
+            self.put(key, declared.encode())
 
     def noted(self, state: str) -> tuple[bytes, bytes]:
         """Return the progress of a state: the positions that firing, and deletion by age, have reached."""
@@ -107,10 +101,6 @@ class StateRecords(NamedTable):
         for kind, former, entry in zip((_FIRED, _KEPT), before, now, strict=True):
             if entry != former:
                 self.put(_key(state, kind), entry)
-
-
-def _text_of(sides: Iterable[Iterable[str]]) -> str:
-    return " with ".join(map(", ".join, sides))
 
 
 def _key(state: str, kind: bytes) -> bytes:

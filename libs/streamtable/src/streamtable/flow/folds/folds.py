@@ -114,22 +114,12 @@ Take = Callable[[Columns], Columns]
 """Replaces the values of records with numbers, and drops the records that have none."""
 
 
-def numbers(of: Function) -> Take:
-    """Replace each value by its number."""
+def numbers(of: Function, *, beside: bool) -> Take:
+    """Replace each value by its number, or by its number and itself."""
 
     def take(records: Columns) -> Columns:
         found, records = _numbered(mapped(of, records.values), records)
-        return records.with_values(found)
-
-    return take
-
-
-def numbers_beside(of: Function) -> Take:
-    """Replace each value by its number and itself."""
-
-    def take(records: Columns) -> Columns:
-        found, records = _numbered(mapped(of, records.values), records)
-        return records.with_values(list(zip(found, records.values, strict=True)))
+        return records.with_values(list(zip(found, records.values, strict=True)) if beside else found)
 
     return take
 
@@ -165,9 +155,7 @@ def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take |
         return numbers_of_rows(aggregate.rows.of), Retracting(replace(aggregate.rows, of=itself))
     if not isinstance(aggregate, OfNumbers):
         return None, aggregate
-    if beside:
-        return numbers_beside(aggregate.of), replace(aggregate, of=itemgetter(0))
-    return numbers(aggregate.of), replace(aggregate, of=itself)
+    return numbers(aggregate.of, beside=beside), replace(aggregate, of=itemgetter(0) if beside else itself)
 
 
 def taking(take: Take | None, keep: Keeping) -> tuple[Step, Step]:

@@ -63,12 +63,9 @@ class KeepSessions(Keeping):
         changes: list[_Change] = []
         self._folded(scope, records, changes)
         changes.sort(key=lambda change: change[:2])
-        return (
-            records.without_headers()
-            .at([index for index, _, _, _ in changes])
-            .by(self.state.key, [key for _, key, _, _ in changes])
-            .with_values([new for *_, new in changes], [old for _, _, old, _ in changes])
-        )
+        made = records.without_headers().at([index for index, _, _, _ in changes])
+        made = made.by(self.state.key, [key for _, key, _, _ in changes])
+        return made.with_values([new for *_, new in changes], [old for _, _, old, _ in changes])
 
     def _folded(self, scope: Scope, records: Columns, changes: list[_Change] | None) -> None:
         """Fold the records of each key, then write the changed sessions.

@@ -17,6 +17,7 @@ from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.sides import packed, unpacked
 from streamtable.flow.windows.keys import START, WindowedKey
+from streamtable.flow.windows.pending import emitted_at
 from streamtable.flow.windows.windows import Sliding
 from streamtable.graph.aggregate import Aggregate
 from streamtable.graph.due import Due
@@ -65,12 +66,9 @@ def times_state(
     """
     needed_ms = 3 * window.size_ms + 2 + window.grace_ms
 
-    def when(data: bytes, _: bytes) -> int | None:
-        return (
-            int(START.unpack_from(data, len(data) - START.size)[0]) + needed_ms
-            if len(data) >= START.size
-            else None
-        )
+    def when(data: bytes, row: bytes) -> int | None:
+        at_ms = emitted_at(data, row)
+        return None if at_ms is None else at_ms + needed_ms
 
     due: Due[Any, Any] = Due(when, _forgotten, keep=timedelta(0), by_key=True, on_error=on_error)
     return State(
@@ -118,12 +116,8 @@ class KeepSliding(Keeping):
             key: _Times.load(kept, self, key, first - reach, last + reach)
             for key, (first, last) in bounds.items()
         }
-        in_time = [
-            every[key].add(time, value, bound, index)
-            for index, (key, time, value, bound) in enumerate(
-                zip(raw, times, records.values, late_before, strict=True)
-            )
-        ]
+        columns = zip(raw, times, records.values, late_before, range(len(records)), strict=True)
+        in_time = [every[key].add(time, value, bound, index) for key, time, value, bound, index in columns]
         self.late.leave_out(scope, records, in_time)
         found = {
             key + START.pack(time): around
@@ -146,12 +140,8 @@ class KeepSliding(Keeping):
         before = kept_apart(self.state, [rows[key] for key in keys])
         after = [row for _, _, row in changes]
         rows.update(zip(keys, after, strict=True))
-        return (
-            records.without_headers()
-            .at([index for index, _, _ in changes])
-            .by(self.state.key, keys)
-            .with_values(after, before)
-        )
+        made = records.without_headers().at([index for index, _, _ in changes])
+        return made.by(self.state.key, keys).with_values(after, before)
 
 
 @dataclass
@@ -182,11 +172,7 @@ class _Times:
         for raw, around in kept.scan(key + START.pack(max(first, 0)), key + START.pack(last + 1)):
             if len(raw) == length:  # keys of another length may lie in between
                 found[START.unpack_from(raw, len(key))[0]] = around
-        apart = dict(
-            zip(
-                found, map(keep.times.value.decode, map(keep.times.value.encode, found.values())), strict=True
-            )
-        )
+        apart = dict(zip(found, kept_apart(keep.times, found.values()), strict=True))
         return cls(
             keep,
             sorted(found),
@@ -196,11 +182,8 @@ class _Times:
 
     def changed_times(self) -> list[tuple[int, Around]]:
         """Return the rows of the times to write."""
-        copied = self.keep.times.value
-        return [
-            (time, copied.decode(copied.encode(Around(self.until[time], self.after[time]))))
-            for time in self.touched
-        ]
+        codec = self.keep.times.value
+        return [(time, copied(codec, Around(self.until[time], self.after[time]))) for time in self.touched]
 
     def add(self, time: int, value: Any, late_before: int, index: int) -> bool:
         """Add a record. Returns False if it comes too late for all windows."""

@@ -6,7 +6,7 @@ base: the row as it was when the history begins.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -30,7 +30,7 @@ from streamtable.flow.joins.rules import (
 from streamtable.flow.joins.streams import marked
 from streamtable.flow.joins.tables import marked_changes
 from streamtable.flow.plan.columns import Columns, Scope
-from streamtable.flow.plan.nodes import Closed, DueColumns, Node, Source
+from streamtable.flow.plan.nodes import Closed, DueColumns, DueRecords, Node, Source
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
@@ -128,13 +128,12 @@ class AsOfJoin:
             step=step,
             edges=(state,),
             grace_ms=self.grace_ms,
-            timed=True,
             windowed=True,
             follows=table,
         )
         columns = DueColumns(key, lambda due: self._found(due, state))
         source = Source(state, expired.edge, kind="closed", columns=columns)
-        waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, timed=True, windowed=True)
+        waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, windowed=True)
         return plan.add(group, f"joined by {self.name!r}", waited)
 
     def _wait(self, scope: Scope, records: Columns, state: State[Any, Any]) -> None:
@@ -152,13 +151,11 @@ class AsOfJoin:
                 # A late version applies from the earliest time whose records would still wait if all inputs were this far.
                 since = max(time, bound - self.grace_ms, 0)
                 kept.late += bound - self.grace_ms > time
-                table.put(place(key, RIGHT, since, number), _version(time, value))
+                table.put(place(key, RIGHT, since, number), Waiting(RIGHT, False, time, value))
             number += 1
         table.put(NEXT_KEY, next_row(number))
 
-    def _found(
-        self, due: DueRows[Any, Any], state: State[Any, Any]
-    ) -> tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]:
+    def _found(self, due: DueRows[Any, Any], state: State[Any, Any]) -> DueRecords:
         """Join the records that have waited; make versions that are too old the base of their key."""
         kept = due.table(state)
         table = kept.raw
@@ -201,11 +198,6 @@ class AsOfJoin:
         # Of several with the same time the last one counts. Versions of one time are in the order of arrival, as the rows
         # that are still stored are due after the rows ahead.
         return max(reversed(rows), key=_since).value if rows else None
-
-
-def _version(time: int, row: Any) -> Waiting:
-    """Return a version as it is kept: with the time of the change."""
-    return Waiting(RIGHT, False, time, row)
 
 
 def _since(version: Waiting) -> int:

@@ -10,7 +10,7 @@ records of the left table may be in any partitions, as long as all records of a 
 looked for in the partition of its key. Subscriptions from before they carried it are answered in the partition of the left key.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -136,14 +136,14 @@ class ForeignKeyJoin:
         of_rows = plan.add(right_group, f"right of {name!r}", nodes[1], step=marked_changes(LEFT))
         plan.add(
             right_group, f"answer {name!r}", asked, of_rows,
-            step=right.step, edges=(subscribers, Output(answering, event_times=True)), timed=True, feeds=answering.name,
+            step=right.step, edges=(subscribers, Output(answering, event_times=True)), feeds=answering.name,
         )  # fmt: skip
         answers = self._source(plan, left_group, answering, any_partition=True)
         of_left = plan.add(left_group, f"left of {name!r}", nodes[0], step=marked_changes(LEFT))
         label = f"{self.operator} {name!r} by foreign key"
         return plan.add(
             left_group, label, of_left, answers,
-            step=left.step, edges=(rows, Output(asking, event_times=True)), timed=True, feeds=asking.name,
+            step=left.step, edges=(rows, Output(asking, event_times=True)), feeds=asking.name,
         )  # fmt: skip
 
     def _source(self, plan: Plan, group: str, stream: Stream[Any, Any], **more: Any) -> Node:
@@ -194,7 +194,7 @@ class Left:
                 (),
                 [message for _, message, _ in sent],
                 raw_keys=[fk for fk, _, _ in sent],
-                timestamps_ms=_timestamps(records, [at for _, _, at in sent]),
+                timestamps_ms=timestamps_of([records.times[at] for _, _, at in sent]),
             )
         changed = last_of if scope.repeats else [key for key in last_of if rows[key] != before[key]]
         order = sorted(changed, key=last_of.__getitem__)
@@ -247,12 +247,6 @@ class Left:
         return None if left is None or (right is None and self.join.operator == "join") else (left, right)
 
 
-def _timestamps(records: Columns, indexes: Sequence[int]) -> Sequence[int] | None:
-    """Return the timestamps of messages, by the indexes of the records that cause them."""
-    times = records.times
-    return None if times is None else timestamps_of([times[index] for index in indexes])
-
-
 def _found(right: Part) -> bytes:
     """Return an answer as it is kept: whether there is a right row, and which."""
     return b"" if right is None else _ROW + right
@@ -290,7 +284,7 @@ class Right:
                 (),
                 [answer for _, _, answer, _ in sent],
                 raw_keys=[left for left, _, _, _ in sent],
-                timestamps_ms=_timestamps(records, [at for *_, at in sent]),
+                timestamps_ms=timestamps_of([records.times[at] for *_, at in sent]),
                 partitions=[-1 if asker is None else int.from_bytes(asker) for _, asker, _, _ in sent],
             )
 

@@ -31,7 +31,7 @@ from streamtable.flow.joins.waiting_records import (
     times_of,
 )
 from streamtable.flow.plan.columns import Columns, Scope, same_bytes
-from streamtable.flow.plan.nodes import Closed, DueColumns, Node, Source, Step
+from streamtable.flow.plan.nodes import Closed, DueColumns, DueRecords, Node, Source, Step, sources_of
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
@@ -101,31 +101,17 @@ class StreamJoin:
         label = f"{self.operator} {self.name!r} {self.bounds.meaning}"
         step = JoinStep(state, rows, self.bounds, self.function, self.unmatched).step
         joined = plan.add(
-            group,
-            label,
-            *sides,
-            step=step,
-            edges=(state,),
-            timed=True,
-            windowed=True,
-            grace_ms=self.bounds.grace_ms,
+            group, label, *sides, step=step, edges=(state,), windowed=True, grace_ms=self.bounds.grace_ms
         )
         if not self.unmatched:
             return joined
         due = DueColumns(key, partial(self._waited, rows))
-        source = plan.add(
-            group,
-            f"expired of {self.name!r}",
-            source=Source(state, expired.edge, kind="closed", columns=due),
-            timed=True,
-            windowed=True,
-        )
+        waited = Source(state, expired.edge, kind="closed", columns=due)
+        source = plan.add(group, f"expired of {self.name!r}", source=waited, windowed=True)
         alone = plan.add(group, f"unmatched of {self.name!r}", source, step=self._alone)
         return plan.add(group, f"all of {self.name!r}", joined, alone)
 
-    def _waited(
-        self, rows: WaitingRecords, due: DueRows[Any, Any]
-    ) -> tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]:
+    def _waited(self, rows: WaitingRecords, due: DueRows[Any, Any]) -> DueRecords:
         """Return the columns of records that have expired and are to come out: they have not been matched."""
         records = [record_of(raw, row) for raw, _, row in due.rows]
         alone: Any = [
@@ -374,12 +360,5 @@ def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
 
 def has_expired(node: Node) -> bool:
     """Whether some records of a node come out when a time is over: they are emitted without an input record."""
-    following, seen = [node], {node}
-    while following:
-        each = following.pop()
-        if each.source is not None and (each.source.columns is not None or each.source.kind == "pending"):
-            return True
-        new = set(each.parents) - seen
-        seen |= new
-        following += new
-    return False
+    sources = [each.source for each in sources_of(node) if each.source is not None]
+    return any(source.columns is not None or source.kind == "pending" for source in sources)

@@ -10,7 +10,7 @@ from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import GraphError
 from streamtable.flow.joins.rules import LEFT, RIGHT, stored_values
 from streamtable.flow.plan.columns import Columns, Scope
-from streamtable.flow.plan.nodes import Node, Step
+from streamtable.flow.plan.nodes import DueRecords, Node, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.flow.sides import Part, Sides, SidesCodec
 from streamtable.graph.due import Due
@@ -72,11 +72,9 @@ class TableJoin:
             return self._changes(scope, changes, state)
 
         label = f"{self.operator} {self.name!r}"
-        return plan.add(group, label, *sides, step=step, edges=(state,), timed=True), state
+        return plan.add(group, label, *sides, step=step, edges=(state,)), state
 
-    def closed_rows(
-        self, due: DueRows[Any, Sides]
-    ) -> tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]:
+    def closed_rows(self, due: DueRows[Any, Sides]) -> DueRecords:
         """Return the joined rows of closed windows as records, with the last millisecond of each window."""
         rows = self._joined([sides for _, _, sides in due.rows])
         found = [

@@ -63,11 +63,11 @@ class Columns:
         raw_keys: The encoded keys; None after a step that has changed them.
         decoded_keys: The keys; None until a step asks for them.
         values: The values. Of changes: the new rows, None for a deleted one.
-        times: The event times; None where no step asks for them.
-        late_before: A window that closes at this time or before is closed for the record; None as with `times`.
+        times: The event times.
+        late_before: A window that closes at this time or before is closed for the record; None where no step asks for them.
         order: The order for merging branches: the index of the input record in its batch, then the number of each step
             that branched the flow, and the index among the records that a step has made of one. So the output of
-            an earlier step comes first, as Kafka Streams forwards it. None as with `times`.
+            an earlier step comes first, as Kafka Streams forwards it. None as with `late_before`.
         olds: The rows before the changes, None for a new row. None: these are records, not changes.
         raw_values: The encoded values as they were read, and their codec; None after a step that has changed them.
         headers: The headers of each record, without the engine's; None: no record has any, or no step writes records.
@@ -77,7 +77,7 @@ class Columns:
     raw_keys: Sequence[bytes] | None
     decoded_keys: Sequence[Any] | None
     values: Sequence[Any]
-    times: Sequence[int] | None
+    times: Sequence[int]
     late_before: Sequence[int] | None
     order: Sequence[Order] | None
     olds: Sequence[Any] | None = None
@@ -105,23 +105,12 @@ class Columns:
 
     def keyed_times(self) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
         """Return the encoded keys, the event times and `late_before`, for a step that keeps state by time."""
-        assert self.times is not None, "the plan requests them"
         assert self.late_before is not None, "the plan requests them"
         return self.encoded_keys, self.times, self.late_before
 
     def with_values(self, values: Sequence[Any], olds: Sequence[Any] | None = None) -> "Columns":
         """Return the same records with other values."""
-        return Columns(
-            self.codec,
-            self.raw_keys,
-            self.decoded_keys,
-            values,
-            self.times,
-            self.late_before,
-            self.order,
-            olds,
-            headers=self.headers,
-        )
+        return replace(self, values=values, olds=olds, raw_values=None)
 
     def with_keys(self, keys: Sequence[Any]) -> "Columns":
         """Return the same records with other keys."""
@@ -191,14 +180,12 @@ class Columns:
         keyed = all(each.raw_keys is not None for each in every)
         order = _concatenated([each.order for each in every])
         assert order is not None, "the plan requests it where branches are merged"
-        values = _concatenated([each.values for each in every])
-        assert values is not None, "records have values"
         whole = Columns(
             self.codec if keyed else None,
             _concatenated([each.raw_keys for each in every]) if keyed else None,
             None if keyed else _concatenated([each.keys for each in every]),
-            values,
-            _concatenated([each.times for each in every]),
+            list(chain.from_iterable(each.values for each in every)),
+            list(chain.from_iterable(each.times for each in every)),
             _concatenated([each.late_before for each in every]),
             order,
             headers=_all_headers(every),
@@ -215,7 +202,7 @@ class Columns:
             # Decoded again if a step needs them: usually none does, so they are not decoded here.
             None if self.raw_keys is not None else changed(self.decoded_keys),
             change(self.values),
-            changed(self.times),
+            change(self.times),
             changed(self.late_before),
             changed(self.order),
             changed(self.olds),
@@ -246,7 +233,7 @@ def emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
         keys,
         records.values,
         raw_keys=raw,
-        timestamps_ms=None if records.times is None else timestamps_of(records.times),
+        timestamps_ms=timestamps_of(records.times),
         late_before_ms=records.late_before,
         headers=records.headers,
     )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamtable.base.no_key import NoKey
 from streamtable.base.topics import Table
-from streamtable.base.types import Headers
 from streamtable.base.watermarks import own_headers
 from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope
@@ -95,11 +94,7 @@ class CompiledSource:
     """
 
     def __init__(
-        self,
-        source: Node,
-        nodes: Sequence[Node],
-        in_band: frozenset[str] = frozenset(),
-        interval_ms: int = 0,
+        self, source: Node, nodes: Sequence[Node], in_band: frozenset[str] = frozenset(), interval_ms: int = 0
     ) -> None:
         reached = {source: None}  # in order
         for node in nodes:
@@ -118,7 +113,6 @@ class CompiledSource:
         ]
         followers = Counter(parent for _, parents, _ in self._plan for parent in parents)
         self._branching = {number for number, count in followers.items() if count > 1}
-        self._timed = any(node.timed for node in reached)
         self._windowed = any(node.windowed or node.feeds in in_band for node in reached)
         self._ordered = any(len(parents) > 1 for _, parents, _ in self._plan)
         self._singly = any(node.singly for node in reached)
@@ -148,12 +142,10 @@ class CompiledSource:
 
     def on_batch(self, batch: BatchContext[Any, Any, Any]) -> None:
         """Handle records of the source."""
-        times = batch.event_times_ms if self._timed else None
         late_before = batch.late_before_ms if self._windowed else None
         headers = batch.own_headers if self._writes else None
-        self._run(
-            batch, batch.raw_keys, batch.events, times, late_before, encoded=batch.raw_values, headers=headers
-        )
+        more = {"raw_values": (self._topic.value, batch.raw_values), "headers": headers}
+        self._run(batch, batch.raw_keys, batch.events, batch.event_times_ms, late_before, **more)
 
     def on_record(self, ctx: Context[Any, Any], event: Any) -> None:
         """Handle one record of the source."""
@@ -164,7 +156,7 @@ class CompiledSource:
     def on_change(self, ctx: Context[Any, Any], change: RowChange[Any]) -> None:
         """Handle a change of the source's table."""
         late_before = [ctx.late_before_ms] if self._windowed else None
-        self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, [change.old])
+        self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, olds=[change.old])
 
     def on_closed(self, due: DueRows[Any, Any]) -> None:
         """Handle windows that have closed, or other rows that are due."""
@@ -194,17 +186,12 @@ class CompiledSource:
         scope: Scope,
         raw_keys: Sequence[bytes],
         values: Sequence[Any],
-        times: Sequence[int] | None,
+        times: Sequence[int],
         late_before: Sequence[int] | None,
-        olds: Sequence[Any] | None = None,
-        encoded: Sequence[bytes | None] | None = None,
-        headers: Sequence[Headers] | None = None,
+        **more: Any,
     ) -> None:
         order = [(index,) for index in range(len(values))] if self._ordered else None
-        raw_values = None if encoded is None else (self._topic.value, encoded)
-        first = Columns(
-            self._key, raw_keys, None, values, times, late_before, order, olds, raw_values, headers
-        )
+        first = Columns(self._key, raw_keys, None, values, times, late_before, order, **more)
         if self._keyless:
             first = first.with_keys([None] * len(values))
         for records in self._pieces(first):

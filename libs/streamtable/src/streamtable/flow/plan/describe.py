@@ -59,12 +59,7 @@ def _mermaid(plan: Plan) -> str:
         )
         lines.append("  end")
     lines.extend(f"  n{parent.number} --> n{node.number}" for node in plan.nodes for parent in node.parents)
-    lines.extend(
-        f"  n{node.reads.number} -.-> n{node.number}" for node in plan.nodes if node.reads is not None
-    )
-    lines.extend(
-        f'  n{node.number} -- "{node.feeds}" --> n{sources[node.feeds].number}'
-        for node in plan.nodes
-        if node.feeds
-    )
+    lines += [f"  n{node.reads.number} -.-> n{node.number}" for node in plan.nodes if node.reads is not None]
+    fed = [(node, sources[node.feeds]) for node in plan.nodes if node.feeds]
+    lines += [f'  n{node.number} -- "{node.feeds}" --> n{reader.number}' for node, reader in fed]
     return "\n".join(lines) + "\n"

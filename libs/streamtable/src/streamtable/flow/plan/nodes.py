@@ -22,6 +22,9 @@ Step = Callable[[Scope, Columns], Columns | None]
 MakeInput = Callable[[dict[str, Any]], "Input[Any, Any, Any] | Changes[Any, Any, Any] | None"]
 """Makes the edge of a source, given its handler: `handler=` or `batch=`; None: it has one already."""
 
+DueRecords = tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]
+"""Records that are due: the encoded keys, the values, the event times, and the times before which windows are closed."""
+
 
 class Closed:
     """Handles windows that have closed: what follows them is known when the flow is compiled, after the table was made."""
@@ -44,12 +47,11 @@ class DueColumns:
 
     Attributes:
         key: The codec of the records' keys.
-        of: Returns the encoded keys, the values, the event times, and the times before which windows are closed, each as one
-            sequence for all records.
+        of: Returns the records.
     """
 
     key: Codec[Any]
-    of: "Callable[[DueRows[Any, Any]], tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]]"
+    of: "Callable[[DueRows[Any, Any]], DueRecords]"
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,6 @@ class Node:
         edges: The edges that the node adds to its group.
         source: The source of a node without parents in its group; None: it has parents.
         singly: Whether the step needs the context of each single record.
-        timed: Whether the step needs event times.
         windowed: Whether the step needs to know which windows are closed for a record.
         grace_ms: The grace of the step for records out of order, in milliseconds; None: it has none.
         interval_ms: The length of the intervals at whose ends the step needs the rows of a table; 0: it needs none.
@@ -111,7 +112,6 @@ class Node:
     edges: tuple[Edge[Any, Any], ...] = ()
     source: Source | None = None
     singly: bool = False
-    timed: bool = False
     windowed: bool = False
     grace_ms: int | None = None
     interval_ms: int = 0
