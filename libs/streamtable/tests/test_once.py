@@ -1,7 +1,9 @@
 """The pure part of `Once`: ids as bytes, chunks, and the rule."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -111,3 +113,19 @@ def test_a_horizon_that_cannot_be_kept_is_refused(within: timedelta) -> None:
 def test_an_id_must_be_said_where_to_find() -> None:
     with pytest.raises(GraphError, match="by"):
         Once(by="", within=timedelta(1))
+
+
+@dataclass
+class Event:
+    """An event whose id is an attribute of an attribute."""
+
+    meta: Any
+
+
+def test_an_id_that_is_an_attribute_of_an_attribute_is_found_beside_events_without_one() -> None:
+    once = Once[Any](by="meta.id", within=timedelta(days=1))
+    good, bad = Event(SimpleNamespace(id="a")), Event(None)
+    alone, none = ids_of(once, [good])
+    beside, failed = ids_of(once, [good, bad])
+    assert (alone, none) == (beside, {})
+    assert list(failed) == [1]
