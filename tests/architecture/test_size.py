@@ -39,7 +39,7 @@ TASK_MEMBERS_MAX = 20
 ROWS_MEMBERS_MAX = 8
 """The same of `StateRows`."""
 LONGER_FUNCTIONS = {
-    "streamtable/engine/task.py:__init__": 109,
+    "streamtable/engine/task.py:__init__": 88,
     "streamtable_cli/capacity.py:capacity": 82,
     "streamtable_cli/reset.py:reset": 82,
     "streamtable_spark/jobs/reconcile.py:reconcile": 78,

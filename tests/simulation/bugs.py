@@ -272,8 +272,8 @@ def joined_copy_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
 
 
 def changes_loaded_beyond_the_committed_offset(patch: pytest.MonkeyPatch) -> None:
-    def to_the_end(log: Any, local: Any, committed: Any, _: Any, now: float) -> Any:
-        return plan_join(log, local, committed, None, now)
+    def to_the_end(partition: int, log: Any, local: Any, committed: Any, _: Any, now: float) -> Any:
+        return plan_join(partition, log, local, committed, None, now)
 
     patch.setattr("streamtable.engine.recovery.restore.plan_join", to_the_end)
 

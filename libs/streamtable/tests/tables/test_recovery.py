@@ -219,7 +219,7 @@ def test_an_input_whose_offset_is_gone_is_refused_if_the_local_copy_has_applied_
 def joined(
     log: Changelog, store: LocalPosition | None = None, at: int | None = None, changes: Any = None
 ) -> Load:
-    return plan_join(log, store, None if at is None else committed(at), changes, NOW)
+    return plan_join(3, log, store, None if at is None else committed(at), changes, NOW)
 
 
 @pytest.mark.parametrize("at", [None, 3, 99])
@@ -241,12 +241,21 @@ def test_a_joined_copy_from_before_the_first_deletion_is_loaded_again(changelog:
     assert joined(changelog(high=25, low=1), local(10)).discard is not None, "it was loaded from offset 0"
 
 
-@pytest.mark.parametrize(("at", "end"), [(20, 20), (99, 25), (1, 5)])
+@pytest.mark.parametrize("at", [5, 20, 25])
 def test_where_changes_are_handled_it_is_loaded_to_the_committed_offset_and_not_beyond(
-    at: int, end: int, changelog: Make
+    at: int, changelog: Make
 ) -> None:
     todo = joined(changelog(high=25, low=5), at=at, changes="latest")
-    assert todo == Load(read_from=5, read_to=end, exactly=True)
+    assert todo == Load(read_from=5, read_to=at, exactly=True)
+
+
+@pytest.mark.parametrize(("at", "why"), [(4, "deleted .retention"), (26, "lost its end")])
+def test_where_changes_are_handled_a_committed_offset_outside_of_the_topic_is_refused(
+    at: int, why: str, changelog: Make
+) -> None:
+    with pytest.raises(InputLost, match=why):
+        joined(changelog(high=25, low=5), at=at, changes="latest")
+    assert joined(changelog(high=25, low=5), at=at) == Load(read_from=5, read_to=25)
 
 
 def test_a_new_group_takes_the_rows_as_known_or_handles_them_from_the_first(changelog: Make) -> None:

@@ -63,9 +63,10 @@ class LoggedDeadLetter:
     @property
     def holds_row(self) -> bool:
         """Whether it holds a timer or another row that fell due, and neither a record of an input nor a call to make again."""
-        origin, calls = self.origin, self.record.place.topic.removesuffix("dead-letters") + CALLS
-        is_call = origin is not None and origin.topic == calls and self.omitted_bytes is None
-        return origin is not None and origin.offset < 0 and not is_call
+        origin, own = self.origin, self.record.place.topic.removesuffix("dead-letters")
+        is_call = origin is not None and origin.topic == own + CALLS and self.omitted_bytes is None
+        # Deletions of joined rows that were missed have no offset either.
+        return origin is not None and origin.offset < 0 and origin.topic.startswith(own) and not is_call
 
     @property
     def id(self) -> tuple[int, int]:

@@ -107,13 +107,10 @@ class EventTimes:
 
     def _chosen(self, choose: _Choose) -> "EventTimes":
         # What a record means follows from all records before it, also from those that are not chosen.
+        event_ms, others_ms, watermark_ms = choose(self.event_ms), self._others_ms, self._watermark_ms
+        seen_ms = None if self.seen_ms is self.event_ms else choose(self.seen_ms)
         made = EventTimes(
-            choose(self.event_ms),
-            self._stream_ms,
-            self._others_ms,
-            self._watermark_ms,
-            seen_ms=None if self.seen_ms is self.event_ms else choose(self.seen_ms),
-            closed_ms=self._closed_ms,
+            event_ms, self._stream_ms, others_ms, watermark_ms, seen_ms=seen_ms, closed_ms=self._closed_ms
         )
         made._whole = self, choose
         return made

@@ -38,17 +38,9 @@ class AdaptedTask(BaseTask):
     def __init__(self, group: Group[Any, Any], recovered: Restore, task: CustomTask, clock: Clock) -> None:
         assert recovered.plan is not None, "asked for before it is ready"
         table = group.table.name if group.persist else ""
-        super().__init__(
-            group,
-            recovered.partition,
-            stores=recovered.stores,
-            changelog_position=recovered.position(table),
-            next_offsets=recovered.plan.next_offsets,
-            uncommitted=recovered.plan.uncommitted,
-            topic_ids={
-                name: topic.topic_id for name, topic in recovered.topics.items() if name in group.input_topics
-            },
-        )
+        position, plan = recovered.position(table), recovered.plan
+        offsets, uncommitted, topics = plan.next_offsets, plan.uncommitted, recovered.topics
+        super().__init__(group, recovered.partition, recovered.stores, position, offsets, uncommitted, topics)
         self.task = task
         self._clock = clock
         self._table = recovered.topics.get(table)

@@ -194,28 +194,19 @@ class Assignment:
 
     def _task_over_tables(self, recovered: Restore) -> Task:
         assert recovered.plan is not None, "asked for before it is ready"
-        table = self._group.table.name if self._group.persist else ""
-        return Task(
-            self._group,
-            recovered.topics,
-            recovered.partition,
-            stores=recovered.stores,
-            changelog_position=recovered.position(table),
-            named_positions={
-                name: recovered.position(self._group.named_topic(name)) for name in self._group.named_tables
-            },
-            next_offsets=recovered.next_offsets(self._group),
-            uncommitted=recovered.plan.uncommitted,
-            cache_bytes=self._settings.cache_bytes,
-            clock=self._clock,
-            loaded_at=recovered.asked_at,
-            lookups=self._lookups,
-            around=self._settings.around,
-            tracer=self._settings.tracer,
+        group, settings, plan = self._group, self._settings, recovered.plan
+        named = {name: recovered.position(group.named_topic(name)) for name in group.named_tables}
+        task = Task(
+            group, recovered.topics, recovered.partition, stores=recovered.stores,
+            changelog_position=recovered.position(group.table.name if group.persist else ""), named_positions=named,
+            next_offsets=recovered.next_offsets(group), uncommitted=plan.uncommitted, times=plan.times,
+            repeats=plan.repeats, cache_bytes=settings.cache_bytes, around=settings.around, tracer=settings.tracer,
+            clock=self._clock, loaded_at=recovered.asked_at, lookups=self._lookups,
             mode=self._modes[recovered.partition],
-            times=recovered.plan.times,
-            repeats=recovered.plan.repeats,
-        )
+        )  # fmt: skip
+        for name, rows in recovered.unread.items():
+            task.joins[name].expect(rows, recovered.anew[name])
+        return task
 
     def _release(self, places: Iterable[TopicPartition], *, current: bool = True) -> None:
         """Close the tasks of these partitions. `current`: no other process can have changed their tables."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import InputTime
-from streamtable.base.ports import Store
+from streamtable.base.ports import Store, TopicInfo
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import StoreCorrupted, StreamtableError
@@ -87,7 +87,7 @@ class BaseTask(ABC):
         changelog_position: The position of the group's table.
         next_offsets: The next offset of each input.
         uncommitted: Whether its offsets must be committed before its first record.
-        topic_ids: The ids of its input topics, by name.
+        topics: The topics of the group, as the broker describes them.
 
     Attributes:
         failure: The error that makes a rebuild of a local store necessary, or None.
@@ -116,12 +116,11 @@ class BaseTask(ABC):
         self,
         group: Group[Any, Any],
         partition: int,
-        *,
         stores: Mapping[str, Store],
         changelog_position: int,
         next_offsets: Mapping[str, NextOffset],
-        uncommitted: bool,
-        topic_ids: Mapping[str, str] | None = None,
+        uncommitted: bool,  # noqa: FBT001 - one of the values of a recovery
+        topics: Mapping[str, TopicInfo] | None = None,
     ) -> None:
         self.group = group
         self.partition = partition
@@ -132,7 +131,9 @@ class BaseTask(ABC):
         self.uncommitted = uncommitted
         self.named_positions: dict[str, int] = {}
         self.traced: list[Headers] = []
-        self.topic_ids = dict(topic_ids or {})
+        self.topic_ids = {
+            name: topics[name].topic_id for name in group.input_topics if topics and name in topics
+        }
         self.ends: dict[str, int] = {}
         self.committed_at = 0.0
 

@@ -6,6 +6,7 @@ can drive it, and the restorer beside it, in any order.
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -57,6 +58,7 @@ _SPARE_SECONDS = 15.0  # three heartbeats at the broker's default
 _BACKOFF_SECONDS_MAX = 5.0
 
 
+@dataclass(eq=False)
 class Member:
     """Joins the group when built; works as long as `step` is called.
 
@@ -78,31 +80,24 @@ class Member:
         Fenced: Another process uses this instance id.
     """
 
-    def __init__(
-        self,
-        group: Group[Any, Any],
-        log_: Log,
-        cluster: ClusterClient,
-        topics: Mapping[str, TopicInfo],
-        stores: Stores,
-        settings: ProcessorSettings,
-        clock: Clock,
-        meters: EngineMetrics,
-        failpoint: Failpoint,
-        lookups: Mapping[str, FollowedTable] | None = None,
-        tasks: Tasks | None = None,
-    ) -> None:
-        self.group = group
-        self.settings = settings
-        self._log = log_
-        self._cluster = cluster
+    group: Group[Any, Any]
+    _log: Log
+    _cluster: ClusterClient
+    _topics: Mapping[str, TopicInfo]
+    _stores: Stores
+    settings: ProcessorSettings
+    _clock: Clock
+    _meters: EngineMetrics
+    _reached: Failpoint
+    _lookups: Mapping[str, FollowedTable] = field(default_factory=dict)
+    _tasks: Tasks | None = None
+
+    def __post_init__(self) -> None:
+        group, topics, settings, clock = self.group, self._topics, self.settings, self._clock
+        cluster, tasks = self._cluster, self._tasks
         # A batch larger than its topic accepts is rejected as a whole, however small its records.
         self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
         self._partitions = topics[group.input_topics[0]].partitions
-        self._stores = stores
-        self._clock = clock
-        self._meters = meters
-        self._reached = failpoint
         self._budget = CommitBudget.of(group.name, settings)
         self._rewound = False  # tasks are back at their committed offsets, the consumer is not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
@@ -119,23 +114,40 @@ class Member:
         self.heartbeat = Heartbeat(self._committed_at, settings.in_hand)
         self._given = STEP_SECONDS  # the seconds of a step that the producer's transaction timeout allows for
         self._producer = self._first_producer()
-        self._consumer = log_.group_consumer(group.name, settings.instance_id)
+        self._consumer = self._log.group_consumer(group.name, settings.instance_id)
         self._holding = Holding(self._consumer, clock)
-        reader = ChangelogReader(lambda: log_.table_reader(f"{group.name}-{settings.instance_id}"))
+        reader = ChangelogReader(lambda: self._log.table_reader(f"{group.name}-{settings.instance_id}"))
         copied = [topics[name] for name in standby_tables(group)] if settings.standby else []
         choose = None if settings.standby is True else self._near_partitions
         expand, headers = expansions(group), prefix_headers(group)
         standby = Standby(
-            group.tables, copied, cluster, reader, stores, clock, meters.standby, expand, headers, choose
+            group.tables,
+            copied,
+            cluster,
+            reader,
+            self._stores,
+            clock,
+            self._meters.standby,
+            expand,
+            headers,
+            choose,
         )
         eos = settings.guarantee is Guarantee.EXACTLY_ONCE
         self.restorer = Restorer(
-            group, cluster, reader, standby, stores, clock, exactly_once=eos, failpoint=failpoint, tasks=tasks
+            group,
+            cluster,
+            reader,
+            standby,
+            self._stores,
+            clock,
+            exactly_once=eos,
+            failpoint=self._reached,
+            tasks=tasks,
         )
         self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
             group, self.restorer, self._commit_before_revocation, settings, clock, self._rebalanced,
-            lookups or {}, tasks,
+            self._lookups, tasks,
         )  # fmt: skip
         ids = {name: topics[name].topic_id for name in group.input_topics}
         self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)

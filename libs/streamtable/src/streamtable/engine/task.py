@@ -19,7 +19,7 @@ from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Work
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.handlers import Around
+from streamtable.engine.calls.handlers import Around, Handler
 from streamtable.engine.named.handled import HandledRows
 from streamtable.engine.named.ids import IdTable
 from streamtable.engine.named.meanings import StateRecords
@@ -89,15 +89,7 @@ class Task(BaseTask):
         times: Mapping[str, InputTime] | None = None,
         repeats: bool = False,
     ) -> None:
-        super().__init__(
-            group,
-            partition,
-            stores=stores,
-            changelog_position=changelog_position,
-            next_offsets=next_offsets,
-            uncommitted=uncommitted,
-            topic_ids={name: topics[name].topic_id for name in group.input_topics if name in topics},
-        )
+        super().__init__(group, partition, stores, changelog_position, next_offsets, uncommitted, topics)
         self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
         self._topics = topics
         self._clock = clock
@@ -158,23 +150,10 @@ class Task(BaseTask):
             )
             self._passed_on = PassedOn(group, topics, partition) if passes_on else None
         self._dispatcher = Dispatcher(
-            group,
-            partition,
-            topics,
-            table=self.table,
-            ids=self._ids,
-            handled=self._handled,
-            states=self._states,
-            state_records=self._records,
-            joins=self.joins,
-            lookups=lookups or {},
-            clock=clock,
-            around=around,
-            next_offsets=next_offsets,
-            mode=mode or CarefulMode(),
-            event_clock=self.event_clock,
-            repeats=repeats,
-        )
+            group, partition, topics, self.table, self._ids, self._handled, self._states, self._records,
+            self.joins, lookups or {}, clock, around or _as_it_is, dict(next_offsets), mode or CarefulMode(), self.event_clock,
+            repeats,
+        )  # fmt: skip
         self.due = self._dispatcher.due
         self.cache(cache_bytes)
 
@@ -276,9 +255,11 @@ class Task(BaseTask):
     def preparing(self) -> bool:
         """Whether its offsets, and then rows of its own, must be committed before its first record.
 
-        That are the meanings of its state tables, and the rows of joined tables that it takes as known.
+        That are the meanings of its state tables, the rows of joined tables that it takes as known, and what handlers made of
+        deletions of such rows that it has missed.
         """
-        return self.uncommitted or self._unchecked or bool(self._to_copy)
+        missed = (joined.missed(self.next_offsets[name], 1) for name, joined in self.joins.items())
+        return self.uncommitted or self._unchecked or bool(self._to_copy) or any(missed)
 
     @property
     def commit_due(self) -> CommitDue:
@@ -300,12 +281,15 @@ class Task(BaseTask):
                 one by one, to find the one that made it.
             StoreCorrupted: Noted as its `failure` too.
             StateMeaningChanged: A state table means something else than its rows.
+            HandlerFailed: As `process`, of a deletion that was missed.
         """
         handling = self._dispatcher
         try:
             if self._records is not None and self._unchecked and not self.uncommitted:
                 self._records.check(self.group)
             self._copy_known_rows()
+            if not (self.uncommitted or self._to_copy):
+                handling.delete_missed()
             states = handling.state_changes()
             named = states | {
                 name: table.changes() for name, table in self.named.items() if name not in states
@@ -407,7 +391,7 @@ class Task(BaseTask):
                 rows = () if work is None else named.rows(work.named.get(name, []))
                 named.store.write(rows, checkpoint)
             for name, joined in self.joins.items():
-                if work is None or next_offsets[name] != self.committed_offsets[name]:
+                if work is None or joined.changed_bytes or next_offsets[name] != self.committed_offsets[name]:
                     joined.store.write(joined.changes(), self._joined_checkpoint(name, next_offsets))
         except StoreCorrupted as error:
             self.failure = error  # the commit stands, and so do the commits of the other tasks
@@ -419,7 +403,12 @@ class Task(BaseTask):
         return LocalPosition.of(topic, changelog_position, now, inputs=next_offsets).encode()
 
     def _joined_checkpoint(self, table: str, next_offsets: Mapping[str, NextOffset]) -> bytes:
-        now, before = self._clock.now(), self.stores[table].checkpoint()
+        # Rows that are still compared count as outdated: see `Restorer`.
+        now, before = self._clock.now() if self.joins[table].whole else 0.0, self.stores[table].checkpoint()
         # How it was loaded stays as its recovery has recorded it.
         loaded = LocalPosition.decode(before) if before else LocalPosition.of(self._topics[table], 0, now)
         return replace(loaded, changelog=next_offsets[table], current_at=now).encode()
+
+
+def _as_it_is(handler: Handler) -> Handler:
+    return handler

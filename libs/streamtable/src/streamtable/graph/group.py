@@ -216,12 +216,13 @@ class Changes(Edge[K, V], Generic[K, J, V]):
 
     Args:
         table: The table to join, keyed as the inputs are, with the same number of partitions.
-        handler: Called for each change of a row, with its old and its new value. The old value is always the one that
-            the handler was given last for this row, also of a change that was refused and is sent again: the group
-            keeps it in its own topic `<group>-handled`.
+        handler: Called for each change of a row, with its old and its new value, also for a deletion that Kafka has deleted
+            while the group stood still. The old value is always the one that the handler was given last for this row, also of a
+            change that was refused and is sent again: the group keeps it in its own topic `<group>-handled`.
         start: The treatment of existing rows by a new group: "latest" takes them as known, "earliest" handles each of them as
             a change from None, and joins do not see a row before that. Before the first change
-            the rows taken as known are copied to `<group>-handled`; those that cannot be decoded are treated as missing.
+            the rows taken as known are copied to `<group>-handled`; those that cannot be decoded, or are larger than that topic
+            accepts (`max.message.bytes`), are treated as missing.
         on_error: The policy for a failure of the handler, as for an `Input`.
     """
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import (
@@ -64,6 +64,7 @@ def hash_of(group: str) -> int:
     return 0 if signed == -(1 << 31) else abs(signed)
 
 
+@dataclass(eq=False)
 class KafkaCluster:
     """`ports.Cluster` on librdkafka.
 
@@ -76,26 +77,20 @@ class KafkaCluster:
         timeout: Seconds to wait for each answer.
     """
 
-    def __init__(
-        self,
-        admin: AdminClient,
-        outsider: Callable[[str, Isolation], Consumer],
-        caller: ClientIdentity,
-        connection_errors: ConnectionErrors,
-        timeout: float,
-    ) -> None:
-        self._admin = admin
-        self._outsider = outsider
+    _admin: AdminClient
+    _outsider: Callable[[str, Isolation], Consumer]
+    _caller: ClientIdentity
+    _connection_errors: ConnectionErrors
+    _timeout: float
+
+    def __post_init__(self) -> None:
         self._outsiders: dict[str, Consumer] = {}
         self._uncommitted: dict[str, Consumer] = {}  # by group: they do not wait for pending transactions
         self._refused: dict[str, KafkaError] = {}  # by group: why nothing may be asked about it
         self._asking = threading.Lock()  # for the consumers: one call at a time
-        self._offsets_seconds = min(timeout, _OFFSETS_SECONDS)
-        self._metadata_seconds = min(timeout, _METADATA_SECONDS)
-        self._bootstrap_servers = caller.servers
-        self._caller = caller
-        self._connection_errors = connection_errors
-        self._timeout = timeout
+        self._offsets_seconds = min(self._timeout, _OFFSETS_SECONDS)
+        self._metadata_seconds = min(self._timeout, _METADATA_SECONDS)
+        self._bootstrap_servers = self._caller.servers
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         return {

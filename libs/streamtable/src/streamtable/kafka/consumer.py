@@ -77,6 +77,7 @@ def _places(assigned: Iterable[Partition]) -> list[TopicPartition]:
     return [TopicPartition(each.topic, each.partition) for each in assigned]
 
 
+@dataclass(eq=False)
 class KafkaGroupConsumer:
     """`ports.GroupConsumer` on librdkafka.
 
@@ -91,19 +92,14 @@ class KafkaGroupConsumer:
             does not have it, as a whole.
     """
 
-    def __init__(
-        self,
-        create: Callable[[GroupProtocol], Consumer],
-        records: Callable[[Consumer], Records],
-        log: ClientLog,
-        protocol: GroupProtocol,
-    ) -> None:
-        self._create = create
-        self._records_of = records
-        self._log = log
-        self.protocol: GroupProtocol = protocol
-        self._consumer = create(protocol)
-        self._records = records(self._consumer)
+    _create: Callable[[GroupProtocol], Consumer]
+    _records_of: Callable[[Consumer], Records]
+    _log: ClientLog
+    protocol: GroupProtocol
+
+    def __post_init__(self) -> None:
+        self._consumer = self._create(self.protocol)
+        self._records = self._records_of(self._consumer)
         self._closed = False
         self._failure: BaseException | None = None
         self._next: dict[TopicPartition, int] = {}  # where reading continues; no entry until the first seek

@@ -5,6 +5,7 @@ the group has committed their offsets. So a handler sees exactly the same rows a
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 from streamtable.base.message import latest
@@ -56,6 +57,8 @@ class JoinedTable(RowCache[J]):
         self._codec = codec
         self._new: dict[bytes, bytes | None] = {}
         self._new_bytes = 0  # encoded
+        self._unread: set[bytes] = set()
+        self._unread_to = 0
 
     def get(self, key: bytes) -> J | None:
         """Return the row; None if there is none. Raises `DeserializationError` if it cannot be decoded."""
@@ -85,6 +88,21 @@ class JoinedTable(RowCache[J]):
         self._rows[key] = row
         self.time_ms = max(self.time_ms, timestamp_ms)
 
+    def expect(self, keys: Iterable[bytes], end: int) -> None:
+        """Expect a record of each of these rows before an offset. `missed` returns the rows for which none has come."""
+        self._unread, self._unread_to = set(keys), end
+
+    def missed(self, next_offset: int, most: int) -> list[bytes]:
+        """Return rows that were deleted without a record that was left to read, once the table is read up to here."""
+        if not self._unread or next_offset < self._unread_to:
+            return []
+        return list(islice((key for key in self._unread if key not in self._new), most))
+
+    @property
+    def whole(self) -> bool:
+        """Whether its rows, with the changes since the last commit, are all that the topic had when it was loaded."""
+        return self._unread <= self._new.keys()
+
     def decode_again(self, keys: Iterable[bytes]) -> None:
         """Drop the decoded rows of these keys: a handler that was undone may have changed them in place."""
         for key in keys:
@@ -113,6 +131,7 @@ class JoinedTable(RowCache[J]):
 
     def committed(self) -> None:
         """Forget the changes, which are in the store now, and drop the oldest decoded rows that exceed the memory limit."""
+        self._unread -= self._new.keys()
         self._new, self._new_bytes = {}, 0
         self._committed_ms = self.time_ms
         self._make_room()

@@ -186,6 +186,7 @@ def _load(
 
 
 def plan_join(
+    partition: int,
     table: Changelog,
     local: LocalPosition | None,
     committed: Committed | None,
@@ -195,6 +196,7 @@ def plan_join(
     """Decide how a partition of a joined table is recovered.
 
     Args:
+        partition: Its number, for messages.
         table: The topic, and its watermarks.
         local: The checkpoint of the store on disk; None if there is none.
         committed: The group's committed offset in the table's topic.
@@ -203,15 +205,17 @@ def plan_join(
 
     Returns:
         To the end if no edge handles the changes; else to the committed offset, where the consumer continues.
+
+    Raises:
+        InputLost: Changes are handled, and the committed offset is outside of the topic.
     """
     marks = table.marks
-    if changes_from is None:
-        return plan_replica(table, local, now)
-    if committed is not None:
-        end = min(max(committed.next_offset, marks.low), marks.high)
-    else:
-        end = marks.high if changes_from == "latest" else marks.low
     load = plan_replica(table, local, now)
+    if changes_from is None:
+        return load
+    end = _next_offset(
+        TopicPartition(table.topic.name, partition), InputState(committed, marks, changes_from)
+    )
     if local and not load.discard and local.changelog > end:
         reason = f"it is at {local.changelog}, beyond {end}, where the group continues"
         load = Load(reason, marks.low)

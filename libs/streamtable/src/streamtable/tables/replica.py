@@ -254,11 +254,16 @@ class PartitionReplica:
         self.complete, self._state = True, ReplicaState.CURRENT
         return self.save(at)
 
-    def save(self, at: float) -> bool:
-        """Record in the store that it was current at this wall time: its age decides later whether it can be used."""
+    def save(self, at: float, rows: Rows = ()) -> bool:
+        """Record in the store that it was current at this wall time: its age decides later whether it can be used.
+
+        Args:
+            at: The time, in seconds since 1970.
+            rows: Rows to write with it.
+        """
         self.current_at = at
         try:
-            self.store.write((), self._live().encode())
+            self.store.write(rows, self._live().encode())
         except StoreCorrupted as error:
             self.fail(error)
             return False

@@ -10,6 +10,7 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.limited_log import LimitedLog
+from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.undo import RecordUndo
@@ -151,6 +152,8 @@ class HandlerCalls:
             return True
         keep = partial(self.undo.keep, records, index, on_error)
         error = self.alone(call, keep, rows or _known(records.keys[index : index + 1]))
+        if error is not None and rows:
+            error.add_note(f"at the row of key {self.context.raw_key!r}")
         return error is None or self.give_up(on_error, records, index, error)
 
     def alone(
@@ -182,10 +185,15 @@ class HandlerCalls:
         return None
 
     def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
-        """Run a visit's handler for one row, carefully; a row that fails is skipped."""
-        if (error := self.alone(call, partial(self.undo.keep, record, 0, on_error), [key])) is not None:
+        """Run a visit's handler for one row, carefully; a row that fails, or whose outputs Kafka refuses, is skipped."""
+        # A place of its own: outputs that Kafka refuses are those of this row, not of the visit.
+        message = MadeMessage(key, None, (1, record.timestamp(0)), (), record.first_offset)
+        row = RecordBatch(f"{record.topic}, row {key[:100]!r}", record.partition, [message])
+        refused = self.mode.failure_of(row.topic, row.first_offset)
+        error = refused or self.alone(call, partial(self.undo.keep, row, 0, on_error), [key])
+        if error is not None:
             self.mode.begin(0)
-            failed = self._failure(record, 0, error)
+            failed = refused or self._failure(row, 0, error)
             self._limited_log.warning(
                 "row is skipped", group=self._group, key=key, error=str(failed), exc_info=error
             )
@@ -307,10 +315,10 @@ class HandlerCalls:
         return failed.at(*records.place, None if index is None else records.offsets[index])
 
     def _stop(self, failed: HandlerFailed) -> HandlerFailed:
-        stopped = HandlerFailed(
-            f"{failed.message}. Correct the handler, or continue without this record: 'streamtable group skip "
-            f"{self._group} {failed.topic} {failed.partition} {failed.offset}'"
-        )
+        place = f"{self._group} {failed.topic} {failed.partition} {failed.offset}"
+        skip = f", or continue without this record: 'streamtable group skip {place}'"
+        stands_in_topic = failed.offset is not None and failed.offset >= 0
+        stopped = HandlerFailed(f"{failed.message}. Correct the handler{skip if stands_in_topic else ''}")
         stopped.__cause__ = failed.__cause__
         return stopped.at(failed.topic, failed.partition, failed.offset)
 

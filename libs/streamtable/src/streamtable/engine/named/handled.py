@@ -4,6 +4,7 @@ The copy of a joined table cannot tell: when it is loaded again, compaction may 
 last, and a row whose handler refused it is in the copy nevertheless.
 """
 
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ import structlog
 
 from streamtable.base.ports import Store
 from streamtable.engine.named.byte_table import NamedTable
-from streamtable.errors import DeserializationError
+from streamtable.errors import DeserializationError, SerializationError
 from streamtable.graph.group import Changes
 from streamtable.tables.joined import MISSING, Joined, Missing
 from streamtable.tables.working_table import refuse_if_larger
@@ -23,12 +24,14 @@ _BYTES_AT_ONCE = 2 * 1024 * 1024
 _SEPARATOR = b"\0"  # no name of a topic contains it
 _DONE = b"\1"
 _COPYING = b"\0"  # and the key that was copied last
+_REFUSED = b"\0"  # and the key of the row whose deletion was refused
 
 
 class HandledRows(NamedTable):
     """The last handled values of one partition, by table and key.
 
-    Under the name alone: the progress of copying the rows that a new group takes as known.
+    Under the name alone: the progress of copying the rows that a new group takes as known. Behind a zero byte: the rows
+    whose deletion the handler has refused.
 
     Args:
         store: The committed rows.
@@ -57,7 +60,8 @@ class HandledRows(NamedTable):
     def handled(self, table: str, key: bytes, data: bytes | None) -> None:
         """Note that the handler was given this value. Raises `SerializationError` if it does not fit the topic."""
         row = _row(table, key)
-        refuse_if_larger(len(row) + len(data or b""), self._bytes_max, "a row of handled changes")
+        what = f"the row of {table!r} for key {key[:100]!r} in the topic of handled rows (<group>-handled)"
+        refuse_if_larger(len(row) + len(data or b""), self._bytes_max, what)
         self.put(row, data)
 
     def uncommitted(self, table: str, key: bytes) -> "bytes | Missing | None":
@@ -70,6 +74,12 @@ class HandledRows(NamedTable):
             self._new.pop(_row(table, key), None)
         else:
             self._new[_row(table, key)] = before
+
+    def refused(self, table: str, key: bytes) -> None:
+        """Note that the deletion of this row was refused, so that `unread` does not find it each time the copy is loaded."""
+        row = _row(table, key)
+        if (data := self.get(row)) is not None:
+            self.put(_REFUSED + row, _digest(data))
 
     # ---- rows that are taken as known ------------------------------------------------------------------------------
 
@@ -100,14 +110,28 @@ class HandledRows(NamedTable):
     def _take_as_known(self, edge: Changes[Any, Any, Any], key: bytes, data: bytes) -> None:
         try:
             edge.table.value.decode(data)
-        except DeserializationError as error:
+            self.handled(edge.table.name, key, data)
+        except (DeserializationError, SerializationError) as error:
             log.warning(
-                "row of a joined table cannot be decoded and is treated as missing",
+                "row of a joined table cannot be decoded or kept and is treated as missing",
                 table=edge.table.name, key=repr(key), error=str(error),
             )  # fmt: skip
-            return
-        self.handled(edge.table.name, key, data)
+
+
+def unread(handled: Store, copy: Store, table: str) -> dict[bytes, bytes]:
+    """Return the handled rows that a copy lacks, which was loaded from the whole topic below the committed offset.
+
+    Compaction has removed them for a record that the group has not read yet. If this was a deletion, it may be gone too.
+    """
+    begin = _row(table, b"")
+    with handled.scan(begin, table.encode() + b"\1") as rows:
+        found = {row[len(begin) :]: data for row, data in rows if copy.get(row[len(begin) :]) is None}
+    return {key: data for key, data in found.items() if handled.get(_REFUSED + begin + key) != _digest(data)}
 
 
 def _row(table: str, key: bytes) -> bytes:
     return table.encode() + _SEPARATOR + key
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()

@@ -64,13 +64,9 @@ class StateRecords(NamedTable):
             now, reason = evolved(before, meaning)
             if reason:
                 raise StateMeaningChanged(
-                    state=name,
-                    group=group.name,
-                    recorded=without_schemas(before),
-                    declared=without_schemas(meaning),
-                    topic=topic,
-                    reason=reason,
-                )
+                    state=name, group=group.name, recorded=without_schemas(before),
+                    declared=without_schemas(meaning), topic=topic, reason=reason,
+                )  # fmt: skip
             if now != before:
                 self.put(key, now.encode())
 

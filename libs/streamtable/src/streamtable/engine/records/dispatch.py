@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
-from streamtable.base.message import with_prefixes
+from streamtable.base.message import MadeMessage, with_prefixes
 from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import NextOffset, RecordBatch
@@ -26,7 +27,7 @@ from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.engine.records.input_calls import InputCalls, unfit
 from streamtable.engine.records.placement import Placement
 from streamtable.engine.time.event_time import EventClock, TimedInput
-from streamtable.errors import DeserializationError, HandlerFailed, StreamtableError
+from streamtable.errors import DeserializationError, StreamtableError
 from streamtable.graph.companion import CALLS
 from streamtable.graph.group import Changes, Group, Input, OnError, Visit, prefix_headers
 from streamtable.graph.row_change import RowChange
@@ -46,6 +47,7 @@ Route = Callable[[RecordBatch], int]
 """Handles records of one topic, and returns their number: fewer if a commit must come first, or the process must stop."""
 
 
+@dataclass(eq=False)
 class Dispatcher:
     """Handles the records of one partition of a group. Their effects are dropped or committed as a whole.
 
@@ -73,62 +75,45 @@ class Dispatcher:
         due: Fires rows that are due; None if no state table has any.
     """
 
-    def __init__(
-        self,
-        group: Group[Any, Any],
-        partition: int,
-        topics: Mapping[str, TopicInfo],
-        *,
-        table: WorkingTable[Any] | None,
-        ids: IdTable | None,
-        handled: HandledRows | None,
-        states: Sequence[KeptState],
-        state_records: StateRecords | None,
-        joins: Joined,
-        lookups: Mapping[str, WholeTable],
-        clock: Clock,
-        around: Around | None,
-        next_offsets: Mapping[str, NextOffset],
-        mode: CarefulMode,
-        event_clock: EventClock | None = None,
-        repeats: bool = False,
-    ) -> None:
-        self.next_offsets = dict(next_offsets)
-        self._committed = dict(next_offsets)
+    _group: Group[Any, Any]
+    _partition: int
+    _topics: Mapping[str, TopicInfo]
+    _table: WorkingTable[Any] | None
+    _ids: IdTable | None
+    _handled: HandledRows | None
+    _states: Sequence[KeptState]
+    _records: StateRecords | None
+    _joins: Joined
+    _lookups: Mapping[str, WholeTable]
+    _clock: Clock
+    _around: Around
+    next_offsets: dict[str, NextOffset]
+    _mode: CarefulMode
+    _event_clock: EventClock | None
+    _repeats: bool
+
+    def __post_init__(self) -> None:
+        group, topics, table, clock = self._group, self._topics, self._table, self._clock
+        partition, states, mode, event_clock = self._partition, self._states, self._mode, self._event_clock
+        self._committed = dict(self.next_offsets)
         self.outgoing = OutputBuffer(group, topics, clock)
-        self._group = group
-        self._partition = partition
-        self._topics = topics
         self._placement = Placement(group, partition, topics)
         self._prefix_headers = prefix_headers(group)
-        self._table = table
-        self._ids = ids
-        self._handled = handled
-        self._states = states
-        self._joins = joins
-        self._around = around or (lambda handler: handler)
-        self._clock = clock
-        self._event_clock = event_clock
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
         self._timers = TimerCalls(group, tables, self._around, clock) if group.timers else None
-        services = self._services(lookups, tables, repeats=repeats)
+        services = self._services(tables)
         self._context: Context[Any, Any] = Context(table, services)
         self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, services)
         if self._timers is not None:
             self._timers.work_with(self._context)
-        self._mode = mode
-        self._undo = RecordUndo(
-            None if table is None else RowJournal(table, self._table_bytes_max, group.table.name),
-            [kept.journal for kept in states],
-            self.outgoing,
-            joins,
-        )
+        rows = None if table is None else RowJournal(table, self._table_bytes_max, group.table.name)
+        self._undo = RecordUndo(rows, [kept.journal for kept in states], self.outgoing, self._joins)
         self._calls = HandlerCalls(group.name, mode, self._undo, self._context, self.outgoing, clock)
         self.due: DueRunner | None = None
-        if state_records is not None and any(kept.state.due is not None for kept in states):
+        if self._records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
-                group, partition, states, state_records, services, self._calls, event_clock, self._timers
+                group, partition, states, self._records, services, self._calls, event_clock, self._timers
             )
         self._choose_rows()
         self._routes = self._make_routes()
@@ -149,23 +134,14 @@ class Dispatcher:
         """Whether each record can be undone alone, and the source of each output is known."""
         return self._calls.careful
 
-    def _services(
-        self, lookups: Mapping[str, WholeTable], tables: Mapping[str, StateTable[Any, Any]], *, repeats: bool
-    ) -> HandlerServices:
+    def _services(self, tables: Mapping[str, StateTable[Any, Any]]) -> HandlerServices:
+        in_band = frozenset(edge.stream.name for edge in self._group.outputs if edge.watermarks)
+        loop, timers = self._group.loop, None if self._timers is None else self._timers.timers
         return HandlerServices(
-            self.outgoing.emit,
-            self.outgoing.emit_many,
-            self.outgoing.set_aside,
-            self._group.loop.stream.name if self._group.loop else None,
-            self._joins,
-            lookups,
-            tables,
-            self._own_keys,
-            self._event_clock,
-            None if self._timers is None else self._timers.timers,
-            frozenset(edge.stream.name for edge in self._group.outputs if edge.watermarks),
-            repeats,
-        )
+            self.outgoing.emit, self.outgoing.emit_many, self.outgoing.set_aside, loop.stream.name if loop else None,
+            self._joins, self._lookups, tables, self._own_keys, self._event_clock, timers, in_band,
+            self._repeats,
+        )  # fmt: skip
 
     def _make_routes(self) -> dict[str, Route]:
         routes: dict[str, Route] = {name: partial(self._follow, name) for name in self._joins}
@@ -187,15 +163,9 @@ class Dispatcher:
 
     def _route_of(self, edge: Input[Any, Any, Any]) -> Route:
         handler = None if edge.handler is None else self._around(edge.handler)
-        return InputCalls(
-            edge,
-            handler,
-            partial(self._call_batch, edge),
-            self._calls,
-            self._ids,
-            self._timed(edge),
-            self.due if self.due is not None and self.due.in_order else None,
-        ).handle
+        batch, due = partial(self._call_batch, edge), self.due
+        due = due if due is not None and due.in_order else None
+        return InputCalls(edge, handler, batch, self._calls, self._ids, self._timed(edge), due).handle
 
     def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
         if self._event_clock is None or edge.stream.name not in self._group.event_time_inputs:
@@ -281,10 +251,13 @@ class Dispatcher:
             error, row = bad.get(index), rows.values[index]
             if error is not None and not self._calls.leave_out(edge.on_error, records, index, error):
                 return index
-            if raw is None or (error is not None and not isinstance(error, HandlerFailed)):
+            if raw is None or index in keys.poison:
                 continue
             before = table.uncommitted(raw)
-            # Also of a record that its handler refuses: it is the table's row nevertheless.
+            # Also of a record that its handler refuses, or that cannot be decoded: it is the table's row nevertheless.
+            if index in rows.poison:
+                table.apply(records.part(index, index + 1))
+                continue
             table.put(raw, data, row, records.timestamp(index))
             if error is None:
                 self._context.stand(records, index, keys.values[index])
@@ -293,6 +266,8 @@ class Dispatcher:
                     return index
                 if self._context.interrupted:
                     return index + 1
+            elif data is None and self._handled is not None:
+                self._handled.refused(edge.table.name, raw)
         return len(records)
 
     def _hand_over(
@@ -312,7 +287,24 @@ class Dispatcher:
         goes_on = self._calls.attempt(edge.on_error, records, index, call)
         if not goes_on or self._calls.failures > failures:
             handled.take_back(edge.table.name, key, before)
+            if goes_on and records.values[index] is None:
+                handled.refused(edge.table.name, key)
         return goes_on
+
+    def delete_missed(self) -> None:
+        """Handle deletions of joined rows that Kafka has deleted before the group read them. Raises like `handle`."""
+        for edge in self._group.changes:
+            name, when = edge.table.name, (1, int(self._clock.now() * 1000))
+            keys = self._joins[name].missed(self.next_offsets[name], ROWS_AT_ONCE)
+            if not keys:
+                continue
+            # Each has a number of its own: by that it is found again if Kafka refuses its outputs.
+            made = [MadeMessage(key, None, when, (), -1 - number) for number, key in enumerate(keys)]
+            taken = self._routes[name](RecordBatch(name, self._partition, made))
+            self._calls.records += taken
+            self._mode.handled(taken)
+            if self._calls.stopped is not None:
+                raise self._calls.stopped
 
     def _retry(self, again: Mapping[str, Route], record: RecordBatch) -> int:
         """Handle a replayed dead letter as if it came from its origin."""

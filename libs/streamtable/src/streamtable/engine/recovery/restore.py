@@ -4,9 +4,9 @@ A partition has its part of the group's own table, if it keeps one, and of each 
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from streamtable.base.failpoint import Failpoint
 from streamtable.base.ports import ClusterClient, Store, Stores, TopicInfo
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.engine.basetask import Tasks
+from streamtable.engine.named.handled import unread
 from streamtable.engine.named.tables import expansions
 from streamtable.engine.recovery.declared import kept_tables
 from streamtable.engine.recovery.hanging import ReadProgress
@@ -28,7 +29,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionPending,
 )
-from streamtable.graph.group import Group, prefix_headers
+from streamtable.graph.group import HANDLED, Group, prefix_headers
 from streamtable.graph.topic_check import check_topics
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.kept import InputRecord, KeptRecord, TopicState, unsettled
@@ -62,6 +63,7 @@ class Stage(Enum):
     CANCELLED = "cancelled"
 
 
+@dataclass(eq=False)
 class Restore:
     """The recovery of one partition. The background thread writes its fields until it is READY.
 
@@ -69,24 +71,27 @@ class Restore:
         replicas: The open replicas, by table.
         loads: The recovery of each table, once it is known.
         asked_at: The wall time when the ends of the topics were asked for.
+        anew: The end of each joined table whose changes are handled and whose copy is loaded from the beginning.
+        unread: The handled rows that such a copy lacked, by table; see `_compare`.
         offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
 
-    def __init__(self, partition: int, replicas: Mapping[str, PartitionReplica]) -> None:
-        self.partition = partition
-        self.replicas = dict(replicas)
-        self.loads: dict[str, Load] = {}
-        self.stage = Stage.ASKING
-        self.plan: RecoveryPlan | None = None
-        self.topics: Mapping[str, TopicInfo] = {}
-        self.asked_at = 0.0
-        self.failure: Exception | None = None
-        self.ask_again_at = 0.0
-        self.waits_for = ""  # the reason that was logged last
-        self.offsets_pending_since: float | None = None
-        self.in_use_since: float | None = None
-        # Held while its stores are opened: cancelling waits for that, not for the broker.
-        self.lock = threading.Lock()
+    partition: int
+    replicas: dict[str, PartitionReplica] = field(default_factory=dict)
+    loads: dict[str, Load] = field(default_factory=dict)
+    stage: Stage = Stage.ASKING
+    plan: RecoveryPlan | None = None
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    asked_at: float = 0.0
+    anew: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, Iterable[bytes]] = field(default_factory=dict)
+    failure: Exception | None = None
+    ask_again_at: float = 0.0
+    waits_for: str = ""  # the reason that was logged last
+    offsets_pending_since: float | None = None
+    in_use_since: float | None = None
+    # Held while its stores are opened: cancelling waits for that, not for the broker.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def stores(self) -> dict[str, Store]:
@@ -188,9 +193,8 @@ class Restorer:
             stores: The open stores of a task that recovers again, after an unknown outcome or because of damage.
             damage: The damage of one store, or of all if it names none. Damaged stores are discarded.
         """
-        restore = Restore(partition, {})
-        for table, store in (stores or {}).items():
-            restore.replicas[table] = self._replica(table, partition, store)
+        replicas = {table: self._replica(table, partition, store) for table, store in (stores or {}).items()}
+        restore = Restore(partition, replicas)
         if damage is not None:
             for table in _damaged(restore.replicas, damage):
                 restore.replicas[table].discard(damage.message)
@@ -305,26 +309,20 @@ class Restorer:
         self, restore: Restore, committed: Mapping[str, Committed | None], marks: Mapping[str, Watermarks]
     ) -> None:
         """Decide how each table is recovered, and open its store."""
+        restore.anew, restore.unread = {}, {}
         group, now = self._group, self._clock.now()
         joined = [join.table.name for join in group.joins]
         starts = {edge.stream.name: edge.start for edge in group.inputs}
         purged = {edge.stream.name for edge in group.inputs if edge.purge}
+        ids = {topic: info.topic_id for topic, info in restore.topics.items()}
         inputs = {
-            topic: InputState(
-                offset,
-                marks[topic],
-                starts.get(topic, "earliest"),
-                restore.topics[topic].topic_id,
-                purged=topic in purged,
-            )
-            for topic, offset in committed.items()
+            topic: InputState(at, marks[topic], starts.get(topic, "earliest"), ids[topic], topic in purged)
+            for topic, at in committed.items()
         }
         handled = {edge.table.name: edge.start for edge in group.changes}
         # A table that is only joined is loaded again, whatever topic it is now.
-        refuse_recreated(
-            restore.partition,
-            {topic: each for topic, each in inputs.items() if topic in handled or topic not in joined},
-        )
+        compared = {topic: each for topic, each in inputs.items() if topic not in group.only_joined}
+        refuse_recreated(restore.partition, compared)
         inputs = {topic: each for topic, each in inputs.items() if topic not in joined}
         own = Changelog(restore.topics[group.table.name], marks[group.table.name]) if group.persist else None
         local = self._open(restore, own.topic.name) if own else None
@@ -343,10 +341,13 @@ class Restorer:
             self._take(restore, changelog.topic, todo.named[name])
         for table in joined:
             log_ = Changelog(restore.topics[table], marks[table])
-            load = plan_join(log_, self._open(restore, table), committed[table], handled.get(table), now)
+            before, local = committed[table], self._open(restore, table)
+            load = plan_join(restore.partition, log_, local, before, handled.get(table), now)
             self._take(restore, log_.topic, load)
+            # In a topic whose beginning was deleted, a row that is missing may have expired: that is not a deletion.
+            if table in handled and not restore.replicas[table].complete and not marks[table].low:
+                restore.anew[table] = marks[table].high
             # It stands elsewhere than the group has committed: else it would count as not read until a record comes.
-            before = committed[table]
             uncommitted |= before is None or before.next_offset != load.read_to
         restore.plan = replace(todo, uncommitted=uncommitted, records=records)
 
@@ -399,9 +400,7 @@ class Restorer:
         for table, load in restore.loads.items():
             replica = restore.replicas[table]
             if load.read_from >= load.read_to:
-                replica.mark_current(self._clock.now())
-                if replica.failure is not None:
-                    raise replica.failure
+                self._complete(restore, replica)
                 continue
             waiting.append(replica)
             log.info(
@@ -426,23 +425,43 @@ class Restorer:
             try:
                 if reason := replica.outlived(self._clock.now()):
                     raise StoreCorrupted(reason).at(table, replica.partition)
-                replica.mark_current(self._clock.now())
-                if replica.failure is not None:
-                    raise replica.failure
+                self._complete(restore, replica)
+                self.failpoint("copy-loaded")
+                with restore.lock:
+                    loaded = all(restore.replicas[each].current for each in restore.loads)
+                    if loaded and restore.stage is not Stage.CANCELLED:
+                        self._ready(restore)
             except StreamtableError as error:
                 self._failed(restore, error)
-                return
-            self.failpoint("copy-loaded")
-            if all(restore.replicas[each].current for each in restore.loads):
-                self._ready(restore)
+
+    def _complete(self, restore: Restore, replica: PartitionReplica) -> None:
+        # Until a copy is compared with the handled rows it counts as outdated: a crash must not leave them uncompared.
+        replica.mark_current(0.0 if replica.place.topic in restore.anew else self._clock.now())
+        if replica.failure is not None:
+            raise replica.failure
 
     def _ready(self, restore: Restore) -> None:
+        for table in restore.anew:
+            self._compare(restore, table)
         self._forget(restore)
         restore.stage = Stage.READY
 
+    def _compare(self, restore: Restore, table: str) -> None:
+        """Put the rows that were handled and that a copy lacks into it: their records are still to be read, or were missed.
+
+        It counts as outdated until the task has read these records, and has handled those that were missed as deletions.
+        """
+        replica, handled = restore.replicas[table], restore.replicas[self._group.named_topic(HANDLED)]
+        rows = unread(handled.store, replica.store, table)
+        restore.unread[table] = list(rows)
+        replica.save(0.0 if rows else self._clock.now(), rows.items())
+        if replica.failure is not None:
+            raise replica.failure
+
     def _failed(self, restore: Restore, error: StreamtableError) -> None:
         # Records of a joined table that were deleted while they were loaded: the remaining ones are loaded again.
-        joined = isinstance(error, InputLost) and error.topic in {j.table.name for j in self._group.joins}
+        lost = isinstance(error, InputLost) and restore.stage is Stage.LOADING
+        joined = lost and error.topic in {join.table.name for join in self._group.joins}
         if (joined or isinstance(error, StoreCorrupted)) and restore.replicas:
             for replica in restore.replicas.values():
                 self._reader.remove(replica)
