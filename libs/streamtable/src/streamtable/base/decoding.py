@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
-from streamtable.base.ports import Codec, Decoded, EvolvingRows, VersionedKeys
+from streamtable.base.ports import Codec, Decoded, EvolvingRows, ExactRows, VersionedKeys
 from streamtable.errors import DeserializationError, UnreadableRow
 
 T = TypeVar("T")
@@ -30,6 +30,11 @@ def decoded(codec: Codec[T], data: bytes, table: str, partition: int, key: bytes
         return codec.decode(data)
     except DeserializationError as error:
         raise UnreadableRow(error.message, key=key, topic=table, partition=partition) from error
+
+
+def row_codec(codec: Codec[T]) -> Codec[T]:
+    """Return the codec that writes no value which it would read as another one."""
+    return codec.for_rows() if isinstance(codec, ExactRows) else codec
 
 
 def codec_name(codec: Codec[Any]) -> str:

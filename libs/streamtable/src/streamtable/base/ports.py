@@ -128,6 +128,14 @@ class EvolvingRows(Protocol):
 
 
 @runtime_checkable
+class ExactRows(Protocol):
+    """A codec that takes values which it reads as others, such as a tuple as a list, and has a form that refuses them."""
+
+    def for_rows(self) -> "Codec[Any]":
+        """Return the codec of rows: they are in memory as a function made them, and after a restart as they are read."""
+
+
+@runtime_checkable
 class TopicCodec(Protocol):
     """A codec whose bytes depend on the topic: its schema is registered under the topic's name."""
 

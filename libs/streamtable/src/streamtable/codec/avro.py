@@ -25,6 +25,7 @@ from streamtable.base.evolution import marked
 from streamtable.base.ports import Decoded
 from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.lazy import Lazy
+from streamtable.codec.rows import refuse_unlike
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 
 __all__ = ["Avro", "BoundSchema", "avro_branch", "avro_branch_of"]
@@ -143,6 +144,13 @@ class Avro(Generic[T]):
         self._columns: ColumnReader | None = None
         self._pause, self._columns_from = 0, _COLUMNS_FROM
         self._of_topic: dict[Framing, Avro[T]] = {}
+        self._for_rows = False
+
+    def for_rows(self) -> "Avro[T]":
+        """See `ports.ExactRows`: of arrays."""
+        made = copy(self)
+        made._for_rows, made._of_topic = True, {}  # noqa: SLF001 - its own copy
+        return made if '"array"' in self.schema.canonical else self
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Avro[T]":
         """See `ports.TopicCodec`."""
@@ -164,9 +172,12 @@ class Avro(Generic[T]):
         """See `ports.Codec`. The first call may also raise the errors of the framing's registry."""
         write = self._write or self.prepare()
         try:
-            return write(value)
+            data = write(value)
         except WRITE_ERRORS as error:
             raise SerializationError(placed(self._title, str(unfit(error)))) from error
+        if self._for_rows:
+            refuse_unlike(self, value, (tuple,))
+        return data
 
     def decode(self, data: bytes) -> T:
         """See `ports.Codec`."""
@@ -206,20 +217,17 @@ class Avro(Generic[T]):
         if len(unsure) > len(data) // 2:  # of another version, say
             self._pause = _PAUSE
 
-        def values() -> list[T | None]:
-            made: list[T | None] = columns.values()
-            for index, value in zip(unsure, singles.values, strict=True):
+        def with_singles(made: list[Any], alone: Iterable[Any]) -> list[Any]:
+            for index, value in zip(unsure, alone, strict=True):
                 made[index] = value
             return made
 
         def field(name: str) -> list[Any]:
-            made = columns.values_of(name)
-            for index, value in zip(unsure, singles.values, strict=True):
-                made[index] = value[name]  # type: ignore[index] # a record; None for poison raises
-            return made
+            each: Iterable[Any] = singles.values  # records; None for poison raises
+            return with_singles(columns.values_of(name), (value[name] for value in each))
 
         poison = {unsure[i]: error for i, error in singles.poison.items()}
-        return Decoded(Lazy(len(data), values, field), poison)
+        return Decoded(Lazy(len(data), lambda: with_singles(columns.values(), singles.values), field), poison)
 
     def _one_by_one(self, data: Sequence[bytes | None]) -> Decoded[T]:
         """Decode each record alone; `decode` reports unknown and malformed records."""

@@ -13,6 +13,7 @@ from streamtable.base.decoding import decode_each
 from streamtable.base.keys import ListKey, RecordKey
 from streamtable.base.ports import Decoded, JsonValue, Span
 from streamtable.codec.lazy import Lazy
+from streamtable.codec.rows import refuse_unlike
 from streamtable.errors import DeserializationError, SerializationError
 
 T = TypeVar("T")
@@ -27,12 +28,9 @@ _JSON_OPTIONS = (
 
 def _plain(value: Any) -> Any:
     """Return a record, symbol or key of a class of ours as a plain value, for JSON. Raises `TypeError` for any other value."""
-    match value:
-        case RecordKey():
-            return dict(value)
-        case ListKey():
-            return list(value)
-    if avro_branch_of(value) is not None and isinstance(value, dict | str):
+    if isinstance(value, ListKey):
+        return list(value)
+    if isinstance(value, RecordKey) or (avro_branch_of(value) is not None and isinstance(value, dict | str)):
         return dict(value) if isinstance(value, dict) else str(value)
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
@@ -139,7 +137,8 @@ class Json:
     """A codec of JSON as RFC 8259 defines it: no NaN, no infinity, no types that only Python has.
 
     If an object has a name twice, the last value is used. A whole number of more than 64 bits is refused when written, and
-    decoded as a float when another program wrote it.
+    decoded as a float when another program wrote it. Tuples, UUIDs and enums are written as JSON's lists, texts and numbers,
+    but refused in rows of tables and where records wait for a join: there they would be read as other values.
 
     Args:
         max_bytes: The largest message that is decoded; larger ones are poison.
@@ -154,6 +153,10 @@ class Json:
     def for_keys(self) -> "Json":
         """See `ports.CanonicalKeys`."""
         return Json(self._max_bytes, sort_keys=True)
+
+    def for_rows(self) -> "Json":
+        """See `ports.ExactRows`."""
+        return _JsonRows(self._max_bytes, sort_keys=self._options != _JSON_OPTIONS)
 
     def encode(self, value: JsonValue) -> bytes:
         try:
@@ -178,3 +181,12 @@ class Json:
 
     def __repr__(self) -> str:
         return "Json()"
+
+
+class _JsonRows(Json):
+    """`Json` for rows."""
+
+    def encode(self, value: JsonValue) -> bytes:
+        data = super().encode(value)
+        refuse_unlike(self, value)
+        return data

@@ -11,7 +11,7 @@ from streamtable.base.topics import Stream
 from streamtable.codec import Long
 from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
-from streamtable.flow.folds.folds import Retracting, copied, numbers_of_rows, taking
+from streamtable.flow.folds.folds import Retracting, as_read, copied, numbers_of_rows, taking
 from streamtable.flow.folds.table_sums import ExactSumCodec, KeepSum, holds_floats
 from streamtable.flow.plan.nodes import Node
 from streamtable.flow.plan.plan import Plan
@@ -113,7 +113,7 @@ class GroupedStream(Grouped[K, V]):
     """The records of a stream by their keys, to be aggregated into a table."""
 
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
-        return kept_table(self._plan, self._node, name, aggregate, self._key, value)
+        return kept_table(self._plan, self._node, name, as_read(aggregate, value), self._key, value)
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -190,6 +190,7 @@ class GroupedTable(Grouped[K, V]):
     """
 
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
+        aggregate = as_read(aggregate, value)
         if isinstance(aggregate, Sum):
             return self._summed(name, aggregate, value)
         if isinstance(aggregate, Ranked):

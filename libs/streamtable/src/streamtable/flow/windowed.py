@@ -11,7 +11,7 @@ from streamtable.base.topics import Stream
 from streamtable.codec import Long
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind, check_part
-from streamtable.flow.folds.folds import Keeping, copied, taken, taking
+from streamtable.flow.folds.folds import Keeping, as_read, copied, taken, taking
 from streamtable.flow.folds.sessions import KeepSessions
 from streamtable.flow.folds.sliding import KeepSliding, times_state
 from streamtable.flow.folds.windows import KeepWindows, Late
@@ -104,12 +104,8 @@ class WindowedStream(Generic[K, V]):
             value: The codec of the rows.
         """
         windows, window, plan = self._windows, self._windows.window, self._windows.plan
-        operator, closed = aggregate.meaning, Closed()
-        more: tuple[State[Any, Any], ...] = ()
-        if isinstance(window, Sliding):
-            helper = plan.claim(f"{name}-times", f"{operator}({name!r})")
-            more = (times_state(helper, windows.key, value, window, plan.on_error),)
-        elif isinstance(window, Session) and not aggregate.merges:
+        aggregate, operator, closed = as_read(aggregate, value), aggregate.meaning, Closed()
+        if isinstance(window, Session) and not aggregate.merges:
             raise GraphError(
                 f"{operator} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row "
                 "of two sessions that have become one"
@@ -122,11 +118,14 @@ class WindowedStream(Generic[K, V]):
         due = due_of(window, closed, windows.retention, plan.on_error)
         state = State(name, key=key, value=value, due=due, meaning=f"{operator} in {window.meaning}")
         late = Late(windows.late, state, beside=take is not None and windows.late is not None)
+        edges: list[Any] = [state]
         keep: Keeping
         if isinstance(window, Session):
             keep = KeepSessions(state, folded, window, late)
         elif isinstance(window, Sliding):
-            keep = KeepSliding(state, more[0], folded, window, late)
+            helper = plan.claim(f"{name}-times", f"{operator}({name!r})")
+            edges.append(times_state(helper, windows.key, value, window, plan.on_error))
+            keep = KeepSliding(state, edges[-1], folded, window, late)
         else:
             assert isinstance(window, TimeWindow), "there are no others"
             keep = KeepWindows(state, folded, window, late)
@@ -137,7 +136,7 @@ class WindowedStream(Generic[K, V]):
             windows.node,
             step=step,
             leaf=leaf,
-            edges=(state, *more, *([] if windows.late is None else [Output(windows.late, event_times=True)])),
+            edges=(*edges, *([] if windows.late is None else [Output(windows.late, event_times=True)])),
             windowed=True,
             grace_ms=window.grace_ms,
             makes=name,

@@ -160,6 +160,9 @@ class OfNumbers(Aggregate[E_contra, V]):
     def combine(row: V, number: Any, /) -> V:
         """Return the row with another number; the same in whatever order the numbers come."""
 
+    def merge(self, row: V, later: V) -> V:
+        return self.combine(row, later)
+
     def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
         numbers: Sequence[Any] = events
         if self.of is not itself:
@@ -167,13 +170,7 @@ class OfNumbers(Aggregate[E_contra, V]):
         _fold(self.start, self.combine, rows, keys, numbers)
 
 
-@dataclass(frozen=True)
-class _Combine(OfNumbers[E_contra, V]):
-    def merge(self, row: V, later: V) -> V:
-        return self.combine(row, later)
-
-
-class Sum(_Combine[E_contra, N]):
+class Sum(OfNumbers[E_contra, N]):
     """Sums a number of each event: `Sum(lambda sale: sale["cents"])`. None is skipped; with NaN the sum is NaN."""
 
     combine = staticmethod(plus)
@@ -205,7 +202,7 @@ class Ranked(Aggregate[E_contra, V]):
     def merge(self, row: V, later: V) -> V: ...
 
 
-class _Extreme(_Combine[E_contra, V], Ranked[E_contra, V]):
+class _Extreme(OfNumbers[E_contra, V], Ranked[E_contra, V]):
     most = 1
 
     def rank(self, event: E_contra) -> Any:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
-from streamtable.base.decoding import codec_name
+from streamtable.base.decoding import codec_name, row_codec
 from streamtable.base.evolution import has_schema
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.keys import form_of
@@ -133,6 +133,7 @@ class Persist(Edge[object, V], Generic[V]):
 
     def __post_init__(self) -> None:
         legal_codec(self.value, "value", "Persist")
+        object.__setattr__(self, "value", row_codec(self.value))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ def on_click(ctx: Context[str, None], click: Click) -> None:
 from dataclasses import KW_ONLY, dataclass
 from typing import Generic, TypeVar
 
+from streamtable.base.decoding import row_codec
 from streamtable.base.keys import canonical
 from streamtable.base.ports import Codec
 from streamtable.base.topics import legal_codec, legal_key
@@ -57,3 +58,4 @@ class State(Edge[object, object], Generic[K, V]):
         legal_key(self.key, f"state {self.name!r}")
         legal_codec(self.value, "value", f"state {self.name!r}")
         object.__setattr__(self, "key", canonical(self.key))
+        object.__setattr__(self, "value", row_codec(self.value))

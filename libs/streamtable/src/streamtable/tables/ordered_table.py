@@ -158,9 +158,8 @@ class OrderedTable(WorkingTable[V]):
 
     def peek(self, keys: Iterable[bytes]) -> list[V | None]:
         """Return rows as they are now, without loading the missing ones into the cache."""
-        return [
-            self._rows[key] if key in self._rows else self._peek(key, self.store.get(key)) for key in keys
-        ]
+        rows = self._rows
+        return [rows[key] if key in rows else self._peek(key, self.store.get(key)) for key in keys]
 
     def peek_encoded(self, key: bytes) -> bytes | None:
         """Return a row as it is now, encoded. Raises `SerializationError`."""
@@ -216,18 +215,11 @@ class OrderedTable(WorkingTable[V]):
             self._make_room(self._changed)
         stored = self.store.ranges(bounds)
         merged = [self._merged(found, *each) for each, found in zip(bounds, stored, strict=True)]
-        rows = self._rows
+        rows, row_of = self._rows, self._row_of
         self._keep(
             [(key, data) for each in merged for key, data in each if data is not None and key not in rows]
         )
-        return [
-            [
-                (key, row)
-                for key, _ in each
-                if (row := rows[key] if key in rows else self.get(key)) is not None
-            ]
-            for each in merged
-        ]
+        return [[(key, row) for key, _ in each if (row := row_of(key, None)) is not None] for each in merged]
 
     def stored(self, bounds: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return the rows that the store has in several short ranges, as they are now, encoded.

@@ -92,7 +92,6 @@ class WorkingTable(RowCache[V]):
             values = [encoded[key] if key in encoded else self.encoded(key) for key in keys]
         else:
             values = [None if row is None else encode(row) for row in map(self._rows.__getitem__, keys)]
-        changes = list(zip(keys, values, strict=True))
         key_sizes, value_sizes = list(map(len, keys)), [len(value or b"") for value in values]
         if max(key_sizes) + max(value_sizes) > bytes_max:  # perhaps: if they are of one row
             largest = max(map(sum, zip(key_sizes, value_sizes, strict=True)))
@@ -102,7 +101,7 @@ class WorkingTable(RowCache[V]):
         middle = len(keys) // 2
         self._sizes.sample(keys[middle], value_sizes[middle], self._rows[keys[middle]])
         self._sizes.settle(len(self._rows), len(keys), mean)
-        return changes
+        return list(zip(keys, values, strict=True))
 
     def keys_after(self, after: bytes | None, limit: int) -> tuple[list[bytes], bytes, bool]:
         """Return the keys of the next rows in order, uncommitted ones included.

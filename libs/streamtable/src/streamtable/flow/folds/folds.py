@@ -8,13 +8,13 @@ from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 from streamtable.base.arithmetic import numbers_only
-from streamtable.base.decoding import codec_name
+from streamtable.base.decoding import codec_name, row_codec
 from streamtable.base.mapped import mapped
 from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Step
-from streamtable.graph.aggregate import Aggregate, Last, OfNumbers, itself
+from streamtable.graph.aggregate import Aggregate, Collect, Last, Max, Min, OfNumbers, itself
 from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
@@ -129,9 +129,8 @@ def numbers_of_rows(of: Function) -> Take:
 
     def take(records: Columns) -> Columns:
         found, records = _numbered([of(row) for _, row in records.values], records)
-        return records.with_values(
-            [(added, number) for (added, _), number in zip(records.values, found, strict=True)]
-        )
+        pairs = zip(records.values, found, strict=True)
+        return records.with_values([(added, number) for (added, _), number in pairs])
 
     return take
 
@@ -156,6 +155,16 @@ def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take |
     if not isinstance(aggregate, OfNumbers):
         return None, aggregate
     return numbers(aggregate.of, beside=beside), replace(aggregate, of=itemgetter(0) if beside else itself)
+
+
+def as_read(aggregate: Aggregate[Any, V], codec: Codec[Any]) -> Aggregate[Any, V]:
+    """Return the aggregate of values as the codec of the rows reads them: a tuple is a list at once, and not only after a restart."""
+    if row_codec(codec) is codec or not isinstance(aggregate, Collect | Max | Min):
+        return aggregate
+    of = aggregate.of
+    if isinstance(aggregate, Collect):
+        return replace(aggregate, of=lambda event: copied(codec, [of(event)])[0])
+    return replace(aggregate, of=lambda event: copied(codec, of(event)))
 
 
 def taking(take: Take | None, keep: Keeping) -> tuple[Step, Step]:
@@ -226,6 +235,21 @@ def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records
     changes = records.without_headers().at(sorted(last_of.values()))
     changed = changes.encoded_keys
     return changes.with_values(apart(state, map(rows.__getitem__, changed)), [before[key] for key in changed])
+
+
+def changed_rows(
+    records: Columns, key: Codec[Any], changes: Iterable[tuple[int, bytes, Any, Any]]
+) -> Columns:
+    """Return changes of rows in the order of the records that have made them.
+
+    Args:
+        records: The records.
+        key: The codec of the keys of the rows.
+        changes: The index of a record, the encoded key of a row, and the row before and after.
+    """
+    in_order = sorted(changes, key=lambda change: change[:2])
+    indexes, keys, olds, news = map(list, zip(*in_order, strict=True)) if in_order else ([], [], [], [])
+    return records.without_headers().at(indexes).by(key, keys).with_values(news, olds)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from streamtable.flow.folds.folds import Keeping, copied
+from streamtable.flow.folds.folds import Keeping, changed_rows, copied
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.windows.keys import END_START
@@ -62,10 +62,7 @@ class KeepSessions(Keeping):
         """
         changes: list[_Change] = []
         self._folded(scope, records, changes)
-        changes.sort(key=lambda change: change[:2])
-        made = records.without_headers().at([index for index, _, _, _ in changes])
-        made = made.by(self.state.key, [key for _, key, _, _ in changes])
-        return made.with_values([new for *_, new in changes], [old for _, _, old, _ in changes])
+        return changed_rows(records, self.state.key, changes)
 
     def _folded(self, scope: Scope, records: Columns, changes: list[_Change] | None) -> None:
         """Fold the records of each key, then write the changed sessions.
@@ -78,12 +75,10 @@ class KeepSessions(Keeping):
         first: dict[bytes, int] = {}
         several: dict[bytes, list[int]] = {}
         for index, key in enumerate(records.keyed_times()[0]):
-            if key not in first:
-                first[key] = index
-            elif key in several:
-                several[key].append(index)
+            if key in first:
+                several.setdefault(key, [first[key]]).append(index)
             else:
-                several[key] = [first[key], index]
+                first[key] = index
         table = scope.table(self.state)
         table.offered += len(records)
         folding = _Folding(self, table.raw, records, changes)
@@ -112,10 +107,8 @@ class _Folding:
         self, keep: KeepSessions, table: StateRows[Any], records: Columns, changes: list[_Change] | None
     ) -> None:
         self.late: set[int] = set()
-        self._aggregate = keep.aggregate
-        self._gap = keep.window.gap_ms
-        self._life = keep.window.closes_at(0, 0)
-        self._state = keep.state
+        self._keep = keep
+        self._gap, self._life = keep.window.gap_ms, keep.window.closes_at(0, 0)
         self._table = table
         self._values = records.values
         _, self._times, self._late_before = records.keyed_times()
@@ -137,9 +130,7 @@ class _Folding:
         if not unknown:
             return
         times = self._times
-        since = [
-            min(times[index] for index in several.get(key, (first[key],))) - self._gap for key in unknown
-        ]
+        since = [min(map(times.__getitem__, several.get(key, (first[key],)))) - self._gap for key in unknown]
         found = self._table.ranges(list(map(_range, unknown, since)))
         for key, time, rows in zip(unknown, since, found, strict=True):
             self._remembered[key] = _known(key, time, _spans(key, (raw for raw, _ in rows)))
@@ -189,8 +180,8 @@ class _Folding:
         row = self._table.get(former) if former else None
         if former and row is None:  # closed for longer than the retention
             return self._fold_any(key, known, indexes)
-        before = row if self._changes is None else copied(self._state.value, row)
-        first, add, values = self._aggregate.first, self._aggregate.add, self._values
+        before = row if self._changes is None else copied(self._keep.state.value, row)
+        first, add, values = self._keep.aggregate.first, self._keep.aggregate.add, self._values
         for place, index in enumerate(indexes):
             row = first(values[index]) if row is None else add(row, values[index])
             if row is None:
@@ -198,18 +189,17 @@ class _Folding:
         raw = key + END_START.pack(end, start)
         self._made[raw] = row
         self._known[key] = (since, raw, start, end, earlier)
-        if raw == former:
-            gone, old = b"", before
-        else:
-            gone, old = former, None
+        gone = b"" if raw == former else former
+        if raw != former:
             self._new.append(raw)
-            if gone:
-                self._gone.append(gone)
+        if gone:
+            self._gone.append(gone)
         if self._changes is not None:
             if gone:
                 last = self._last_in(SessionBounds(known[2], known[3]), indexes)
                 self._changes.append((last, gone, before, None))
-            self._changes.append((indexes[-1], raw, old, copied(self._state.value, row)))
+            new = copied(self._keep.state.value, row)
+            self._changes.append((indexes[-1], raw, None if gone else before, new))
         return None
 
     def _end_last(self, key: bytes, after: _Known, before: Any, indexes: Sequence[int], place: int) -> None:
@@ -218,7 +208,9 @@ class _Folding:
         The next of them begins a session, in whichever batch it comes.
         """
         since, former, _, _, earlier = after
-        sessions = _Sessions(key, self._table, self._changes is not None, self._state, since, sorted(earlier))
+        sessions = _Sessions(
+            key, self._table, self._changes is not None, self._keep.state, since, sorted(earlier)
+        )
         if former:
             end, start = END_START.unpack_from(former, len(key))
             span = SessionBounds(start, end)
@@ -236,7 +228,7 @@ class _Folding:
         since, former, start, end, earlier = known
         needed = min(self._times[index] for index in indexes) - self._gap
         spans = sorted([*earlier, SessionBounds(start, end)]) if former else []
-        sessions = _Sessions(key, self._table, self._changes is not None, self._state, since, spans)
+        sessions = _Sessions(key, self._table, self._changes is not None, self._keep.state, since, spans)
         if needed < since:
             sessions.read(needed)
         self._add(sessions, indexes)
@@ -249,7 +241,7 @@ class _Folding:
             least, most = max(time - gap, bound - life + 1), time + gap
             near = [span for span in sessions.spans if span[1] >= least and span[0] <= most]
             if near or time + life > bound:
-                sessions.add(near, time, self._values[index], index, self._aggregate)
+                sessions.add(near, time, self._values[index], index, self._keep.aggregate)
             else:
                 self.late.add(index)
         key, before, rows = sessions.key, sessions.before, sessions.rows
@@ -264,7 +256,7 @@ class _Folding:
             else:
                 continue
             if self._changes is not None:
-                self._changes.append((index, raw, before.get(span), copied(self._state.value, row)))
+                self._changes.append((index, raw, before.get(span), copied(self._keep.state.value, row)))
         self._known[key] = _known(key, sessions.since, sessions.spans)
 
     def write(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.ports import Codec
-from streamtable.flow.folds.folds import Keeping, copied, kept_apart
+from streamtable.flow.folds.folds import Keeping, changed_rows, copied, kept_apart
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.sides import packed, unpacked
@@ -105,25 +105,17 @@ class KeepSliding(Keeping):
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key and window, in the order of the records that have made them."""
         raw, times, late_before = records.keyed_times()
-        kept, size = scope.table(self.times).raw, self.window.size_ms
+        kept = scope.table(self.times).raw
         scope.table(self.state).offered += len(times)
         bounds: dict[bytes, tuple[int, int]] = {}
         for key, time in zip(raw, times, strict=True):
             first, last = bounds.get(key, (time, time))
             bounds[key] = min(first, time), max(last, time)
-        reach = 2 * size + 1
-        every = {
-            key: _Times.load(kept, self, key, first - reach, last + reach)
-            for key, (first, last) in bounds.items()
-        }
-        columns = zip(raw, times, records.values, late_before, range(len(records)), strict=True)
+        every = {key: _Times.load(kept, self, key, *span) for key, span in bounds.items()}
+        columns = zip(raw, times, records.values, late_before, range(len(times)), strict=True)
         in_time = [every[key].add(time, value, bound, index) for key, time, value, bound, index in columns]
         self.late.leave_out(scope, records, in_time)
-        found = {
-            key + START.pack(time): around
-            for key, each in every.items()
-            for time, around in each.changed_times()
-        }
+        found = {key + at: around for key, each in every.items() for at, around in each.changed_times()}
         kept.changing(found).update(found)
         return self._written(scope.table(self.state).raw, records, every)
 
@@ -134,14 +126,11 @@ class KeepSliding(Keeping):
             for key, each in every.items()
             for start, (index, row) in each.changed_rows.items()
         ]
-        changes.sort(key=lambda change: change[:2])
-        keys = [key for _, key, _ in changes]
-        rows = table.changing(keys)
-        before = kept_apart(self.state, [rows[key] for key in keys])
-        after = [row for _, _, row in changes]
-        rows.update(zip(keys, after, strict=True))
-        made = records.without_headers().at([index for index, _, _ in changes])
-        return made.by(self.state.key, keys).with_values(after, before)
+        rows = table.changing([key for _, key, _ in changes])
+        before = kept_apart(self.state, [rows[key] for _, key, _ in changes])
+        rows.update((key, row) for _, key, row in changes)
+        found = [(index, key, old, row) for (index, key, row), old in zip(changes, before, strict=True)]
+        return changed_rows(records, self.state.key, found)
 
 
 @dataclass
@@ -166,24 +155,21 @@ class _Times:
 
     @classmethod
     def load(cls, kept: StateRows[Any], keep: KeepSliding, key: bytes, first: int, last: int) -> "_Times":
-        """Read the times of a key in a range."""
-        length = len(key) + START.size
-        found: dict[int, Around] = {}
-        for raw, around in kept.scan(key + START.pack(max(first, 0)), key + START.pack(last + 1)):
+        """Read the times of a key from which windows reach into a range of times."""
+        length, reach = len(key) + START.size, 2 * keep.window.size_ms + 1
+        rows_until, rows_after = dict[int, Any](), dict[int, Any]()
+        since, until = key + START.pack(max(first - reach, 0)), key + START.pack(last + reach + 1)
+        for raw, around in kept.scan(since, until):
             if len(raw) == length:  # keys of another length may lie in between
-                found[START.unpack_from(raw, len(key))[0]] = around
-        apart = dict(zip(found, kept_apart(keep.times, found.values()), strict=True))
-        return cls(
-            keep,
-            sorted(found),
-            {time: around.until for time, around in apart.items()},
-            {time: around.after for time, around in apart.items()},
-        )
+                (time,) = START.unpack_from(raw, len(key))
+                rows_until[time], rows_after[time] = copied(keep.times.value, around)
+        return cls(keep, sorted(rows_until), rows_until, rows_after)
 
-    def changed_times(self) -> list[tuple[int, Around]]:
-        """Return the rows of the times to write."""
+    def changed_times(self) -> list[tuple[bytes, Around]]:
+        """Return the rows of the times to write, by the encoded times."""
         codec = self.keep.times.value
-        return [(time, copied(codec, Around(self.until[time], self.after[time]))) for time in self.touched]
+        rows = ((at, Around(self.until[at], self.after[at])) for at in self.touched)
+        return [(START.pack(at), copied(codec, around)) for at, around in rows]
 
     def add(self, time: int, value: Any, late_before: int, index: int) -> bool:
         """Add a record. Returns False if it comes too late for all windows."""

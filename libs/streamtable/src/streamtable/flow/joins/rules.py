@@ -9,7 +9,7 @@ from datetime import timedelta
 from struct import Struct
 from typing import Any, Literal, NamedTuple
 
-from streamtable.base.decoding import ItemCodec, codec_name
+from streamtable.base.decoding import ItemCodec, codec_name, row_codec
 from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError, Fatal, GraphError
 from streamtable.flow.checks import LONGEST, check_duration
@@ -242,7 +242,7 @@ class WaitingCodec(ItemCodec[Waiting]):
     """
 
     def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
-        self._values = left, right
+        self._values = row_codec(left), row_codec(right)
 
     def encode(self, value: Waiting) -> bytes:
         if value.value is None:

@@ -11,7 +11,7 @@ from operator import add
 from struct import Struct
 from typing import Any
 
-from streamtable.base.decoding import ItemCodec
+from streamtable.base.decoding import ItemCodec, row_codec
 from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError
 from streamtable.flow.joins.rules import Side, WaitingCodec, next_row, stored_values
@@ -95,7 +95,7 @@ class WaitingRecords(ItemCodec[bytes]):
     """
 
     def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
-        self._values = left, right
+        self._values = row_codec(left), row_codec(right)
         self._decoded = WaitingCodec(left, right)
 
     def encode(self, value: bytes) -> bytes:

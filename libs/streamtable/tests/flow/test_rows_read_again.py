@@ -1,0 +1,181 @@
+"""Rows and records that are kept are the same after a restart: a value that its codec would read as another one is refused."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum, IntEnum, StrEnum
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from streamtable import Avro, Context, Group, Input, Json, Persist, State, Stream, String
+from streamtable.errors import HandlerFailed
+from streamtable.flow import Flow, KeyedTable, Session, Sliding, Tumbling
+from streamtable_testing import Tester
+
+EVENTS: Stream[str, Any] = Stream("events", String(), Json())
+OTHERS: Stream[str, Any] = Stream("others", String(), Json())
+OUT: Stream[str, Any] = Stream("out", String(), Json())
+LONGS = Avro({"type": "array", "items": "long"})
+PAIRS = Avro({"type": "array", "items": {"type": "array", "items": "long"}})
+MINUTE = timedelta(minutes=1)
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Size(StrEnum):
+    SMALL = "small"
+
+
+class Place(IntEnum):
+    FIRST = 1
+
+
+def pair(event: dict[str, int]) -> Any:
+    return event["a"], event["b"]
+
+
+def twice(number: int) -> Any:
+    return number, number
+
+
+def restart(tester: Tester, flow: Flow) -> None:
+    for group in flow.groups:
+        tester.stop(group)
+    for group in flow.groups:
+        tester.start(group)
+
+
+@pytest.mark.parametrize("codec", [Json(), PAIRS], ids=repr)
+def test_a_row_with_a_tuple_is_refused_as_it_would_be_read_as_a_list(tester: Tester, codec: Any) -> None:
+    flow = Flow("f")
+    pairs = flow.stream(EVENTS).group_by_key()
+    pairs.aggregate("t", list, lambda row, event: [*row, pair(event)], value=codec)
+    tester.run(flow)
+    with pytest.raises(HandlerFailed, match="tuple, which would be read as a list"):
+        tester.emit(EVENTS, "k", {"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [((1, 2), r"list\(\.\.\.\)"), (UUID(int=1), r"str\(\.\.\.\)"), (Colour.RED, "write .value")],
+    ids=repr,
+)
+@pytest.mark.parametrize("own", [True, False], ids=["own table", "state"])
+def test_a_row_of_a_handler_is_refused_too(tester: Tester, value: Any, advice: str, *, own: bool) -> None:
+    state: State[str, Any] = State("rows", key=String(), value=Json())
+
+    def put(ctx: Context[str, Any], _: Any) -> None:
+        if own:
+            ctx.set({"of": [1, {"it": value}]})
+        else:
+            ctx.table(state).put("k", {"of": [1, {"it": value}]})
+
+    tester.run(Group("g", Input(EVENTS, put), Persist(Json()) if own else state))
+    with pytest.raises(HandlerFailed, match=advice):
+        tester.emit(EVENTS, "k", 1)
+
+
+def test_an_enum_that_equals_its_value_is_written(tester: Tester) -> None:
+    group: Group[str, Any] = Group(
+        "g", Input(EVENTS, lambda ctx, _: ctx.set([Size.SMALL, Place.FIRST])), Persist(Json())
+    )
+    tester.run(group)
+    tester.emit(EVENTS, "k", 1)
+    assert tester.table(group) == {"k": ["small", 1]}
+
+
+def test_a_record_that_waits_for_a_join_is_refused_if_it_would_be_read_as_another_one(tester: Tester) -> None:
+    flow = Flow("f")
+    left = flow.stream(EVENTS).map_values(twice, value=Json())
+    left.join("j", flow.stream(OTHERS), lambda x, y: [x, y], within=MINUTE, grace=MINUTE).to(OUT)
+    tester.run(flow)
+    with pytest.raises(HandlerFailed, match="tuple, which would be read as a list"):
+        tester.emit(EVENTS, "k", 1)
+
+
+def test_a_tuple_is_written_to_a_stream_as_a_list(tester: Tester) -> None:
+    flow = Flow("f")
+    flow.stream(EVENTS).map_values(pair).to(OUT)
+    tester.run(flow)
+    tester.emit(EVENTS, "k", {"a": 1, "b": 2})
+    assert [record.value for record in tester.records(OUT)] == [[1, 2]]
+
+
+KEPT: dict[str, Callable[[Any], KeyedTable[Any, Any]]] = {
+    "max": lambda grouped: grouped.max("t", pair, value=Json()),
+    "max of Avro": lambda grouped: grouped.max("t", pair, value=LONGS),
+    "min": lambda grouped: grouped.min("t", lambda event: (-event["a"], (event["b"],)), value=Json()),
+    "collect": lambda grouped: grouped.collect("t", pair, value=Json()),
+    "collect of Avro": lambda grouped: grouped.collect("t", pair, value=PAIRS),
+}
+ROWS = {
+    "max": [3, 4],
+    "max of Avro": [3, 4],
+    "min": [-3, [4]],
+    "collect": [[1, 2], [3, 4]],
+    "collect of Avro": [[1, 2], [3, 4]],
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("kept", KEPT)
+def test_tuples_are_compared_and_collected_as_the_codec_reads_them(
+    tester: Tester, kept: str, *, restarts: bool
+) -> None:
+    flow = Flow("f")
+    table = KEPT[kept](flow.stream(EVENTS).group_by_key())
+    tester.run(flow)
+    tester.emit(EVENTS, "k", {"a": 1, "b": 2})
+    if restarts:
+        restart(tester, flow)
+    tester.emit(EVENTS, "k", {"a": 3, "b": 4})
+    assert tester.table(table.table) == {"k": ROWS[kept]}
+
+
+@pytest.mark.parametrize(
+    "window", [Tumbling(MINUTE, grace=MINUTE), Sliding(MINUTE, grace=MINUTE), Session(MINUTE, grace=MINUTE)]
+)
+@pytest.mark.parametrize("kept", KEPT)
+def test_tuples_are_compared_and_collected_in_windows_as_the_codec_reads_them(
+    tester: Tester, kept: str, window: Any
+) -> None:
+    flow = Flow("f")
+    table = KEPT[kept](flow.stream(EVENTS, time=lambda event: event["at"]).group_by_key().window(window))
+    tester.run(flow)
+    tester.emit(EVENTS, "k", {"a": 1, "b": 2, "at": 1_000})
+    restart(tester, flow)
+    tester.emit(EVENTS, "k", {"a": 3, "b": 4, "at": 2_000})
+    assert ROWS[kept] in tester.table(table.table).values()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_row_of_a_grouped_table_is_found_again_by_its_tuple(
+    tester: Tester, kept: str, *, restarts: bool
+) -> None:
+    flow = Flow("f")
+    rows = flow.stream(EVENTS).to_table("rows")
+    table = KEPT[kept](rows.group_by("g", lambda _: "g", key=String()))
+    tester.run(flow)
+    tester.emit(EVENTS, "k", {"a": 1, "b": 2})
+    tester.emit(EVENTS, "l", {"a": 7, "b": 8})
+    if restarts:
+        restart(tester, flow)
+    tester.emit(EVENTS, "l", {"a": 3, "b": 4})
+    assert tester.table(table.table) == {"g": ROWS[kept]}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_collected_float_of_32_bits_is_found_again(tester: Tester, *, restarts: bool) -> None:
+    flow = Flow("f")
+    rows = flow.stream(EVENTS).to_table("rows").group_by("g", lambda _: "g", key=String())
+    table = rows.collect("t", lambda number: number, value=Avro({"type": "array", "items": "float"}))
+    tester.run(flow)
+    tester.emit(EVENTS, "k", 0.1)
+    if restarts:
+        restart(tester, flow)
+    tester.emit(EVENTS, "k", 0.5)
+    assert tester.table(table.table) == {"g": [0.5]}
