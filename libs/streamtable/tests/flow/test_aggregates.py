@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamtable import (
+    Avro,
     Collect,
     Count,
     Group,
@@ -143,6 +144,33 @@ def test_the_last_row_of_a_grouped_table_is_refused_as_its_rows_come_in_no_order
     table = Flow("f").stream(SALES).to_table("t").group_by("by", lambda _: "a", key=String())
     with pytest.raises(GraphError, match=r"last 'g' of a grouped table: Last has no subtract\(\)"):
         table.fold("g", Last(), value=Json())
+
+
+FLOAT_MEANS = Avro(
+    {
+        "type": "record",
+        "name": "MeanOfFloats",
+        "fields": [{"name": name, "type": "float"} for name in ("mean", "sum")]
+        + [{"name": "count", "type": "long"}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "codec"), [(Sum(cents), Avro("float")), (Mean(cents), FLOAT_MEANS)], ids=["sum", "mean"]
+)
+def test_sums_that_are_rounded_when_they_are_read_again_are_refused(
+    aggregate: Aggregate[Any, Any], codec: Any
+) -> None:
+    stream = Flow("f").stream(SALES)
+    grouped = stream.group_by_key()
+    table = stream.to_table("t").group_by("by", lambda _: "a", key=String())
+    windows = grouped.window(Tumbling(LONG, grace=LONG))
+    for fold in (grouped.fold, table.fold, windows.fold):
+        with pytest.raises(GraphError, match="give a schema with double in the place of float"):
+            fold("s", aggregate, value=codec)
+    with pytest.raises(GraphError, match="give a schema with double in the place of float"):
+        Group("g", Input(SALES, aggregate=aggregate), Persist(codec))
 
 
 def test_a_top_of_another_number_is_another_meaning() -> None:

@@ -113,7 +113,7 @@ class GroupedStream(Grouped[K, V]):
     """The records of a stream by their keys, to be aggregated into a table."""
 
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
-        return kept_table(self._plan, self._node, name, as_read(aggregate, value), self._key, value)
+        return kept_table(self._plan, self._node, name, as_read(name, aggregate, value), self._key, value)
 
     def reduce(
         self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
@@ -190,7 +190,7 @@ class GroupedTable(Grouped[K, V]):
     """
 
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> KeyedTable[K, A]:
-        aggregate = as_read(aggregate, value)
+        aggregate = as_read(name, aggregate, value)
         if isinstance(aggregate, Sum):
             return self._summed(name, aggregate, value)
         if isinstance(aggregate, Ranked):

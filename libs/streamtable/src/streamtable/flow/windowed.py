@@ -104,7 +104,7 @@ class WindowedStream(Generic[K, V]):
             value: The codec of the rows.
         """
         windows, window, plan = self._windows, self._windows.window, self._windows.plan
-        aggregate, operator, closed = as_read(aggregate, value), aggregate.meaning, Closed()
+        aggregate, operator, closed = as_read(name, aggregate, value), aggregate.meaning, Closed()
         if isinstance(window, Session) and not aggregate.merges:
             raise GraphError(
                 f"{operator} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row "

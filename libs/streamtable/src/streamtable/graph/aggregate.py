@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from streamtable.base.arithmetic import greatest, least, numbers_only, plus
 from streamtable.base.mapped import mapped
+from streamtable.errors import GraphError
 from streamtable.handlers.aggregate_rows import AggregateRows
 
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -295,6 +296,15 @@ class Mean(OfNumbers[E_contra, dict[str, Any]]):
                 "a mean with NaN or infinity cannot lose a row of its group: leave such rows out by filter()"
             )
         return _mean(row["sum"] - self.of(event), count)
+
+
+def check_sums(what: str, aggregate: object, codec: object) -> None:
+    """Check that sums are as they were when they are read again. Raises `GraphError`."""
+    schema = getattr(getattr(codec, "schema", None), "canonical", "")  # of Avro
+    if isinstance(aggregate, Sum | Mean) and '"float"' in schema:
+        raise GraphError(
+            f"{what}: a restart would round the sums in {codec!r} to 32 bits: give a schema with double in the place of float"
+        )
 
 
 def _mean(total: float, count: int) -> dict[str, Any]:

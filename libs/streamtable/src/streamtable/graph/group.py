@@ -20,7 +20,7 @@ from streamtable.base.message import prefix_header
 from streamtable.base.ports import Codec, PreparedCodec
 from streamtable.base.topics import Stream, Table, legal_codec, legal_name
 from streamtable.errors import GraphError
-from streamtable.graph.aggregate import Aggregate
+from streamtable.graph.aggregate import Aggregate, check_sums
 from streamtable.graph.companion import Accompanied, Companions
 from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
@@ -454,15 +454,15 @@ class Group(Generic[K, V]):
                 )
 
     def _check_table(self) -> None:
-        if self.persist is not None:
-            return
         for edge in self.inputs:
-            if edge.aggregate is not None:
+            if self.persist is not None:
+                check_sums(f"input {edge.stream.name!r}", edge.aggregate, self.persist.value)
+            elif edge.aggregate is not None:
                 raise GraphError(
                     f"input {edge.stream.name!r} of group {self.name!r} aggregates, but the group keeps no table: "
                     "add Persist(codec)"
                 )
-        if self.visits:
+        if self.visits and self.persist is None:
             raise GraphError(
                 f"visit {self.visits[0].name!r} of group {self.name!r} has no rows to visit, as the group keeps no "
                 "table: add Persist(codec)"

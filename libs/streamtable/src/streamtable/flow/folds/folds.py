@@ -14,7 +14,7 @@ from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Step
-from streamtable.graph.aggregate import Aggregate, Collect, Last, Max, Min, OfNumbers, itself
+from streamtable.graph.aggregate import Aggregate, Collect, Last, Max, Min, OfNumbers, check_sums, itself
 from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
@@ -157,8 +157,13 @@ def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take |
     return numbers(aggregate.of, beside=beside), replace(aggregate, of=itemgetter(0) if beside else itself)
 
 
-def as_read(aggregate: Aggregate[Any, V], codec: Codec[Any]) -> Aggregate[Any, V]:
-    """Return the aggregate of values as the codec of the rows reads them: a tuple is a list at once, and not only after a restart."""
+def as_read(name: str, aggregate: Aggregate[Any, V], codec: Codec[Any]) -> Aggregate[Any, V]:
+    """Return the aggregate of values as the codec of the rows reads them: a tuple is a list at once, and not only after a restart.
+
+    Raises:
+        GraphError: The codec rounds sums.
+    """
+    check_sums(f"{aggregate.meaning} {name!r}", aggregate, codec)
     if row_codec(codec) is codec or not isinstance(aggregate, Collect | Max | Min):
         return aggregate
     of = aggregate.of
