@@ -14,6 +14,7 @@ from streamtable import (
     Input,
     Json,
     Last,
+    Long,
     Max,
     Mean,
     Min,
@@ -22,6 +23,7 @@ from streamtable import (
     String,
     Sum,
     TopK,
+    Typed,
 )
 from streamtable.errors import GraphError
 from streamtable.flow import Flow, Hopping, KeyedStream, Session, Sliding, Tumbling
@@ -171,6 +173,25 @@ def test_sums_that_are_rounded_when_they_are_read_again_are_refused(
             fold("s", aggregate, value=codec)
     with pytest.raises(GraphError, match="give a schema with double in the place of float"):
         Group("g", Input(SALES, aggregate=aggregate), Persist(codec))
+
+
+@pytest.mark.parametrize("in_one_batch", [True, False])
+@pytest.mark.parametrize("codec", [Long(), Json(), Typed(int)], ids=repr)
+def test_a_sum_of_booleans_counts_those_that_are_true(
+    tester: Tester, codec: Any, *, in_one_batch: bool
+) -> None:
+    flow = Flow("f")
+    grouped = flow.stream(SALES).group_by_key()
+    kept = grouped.sum("t", lambda sale: sale["cents"] > 4, value=codec)
+    mean = grouped.fold("m", Mean(lambda sale: sale["cents"] > 4), value=Json())
+    tester.run(flow)
+    sales = [("a", EVENTS[0]), ("a", EVENTS[2]), ("b", EVENTS[0]), ("c", EVENTS[1])]
+    for batch in [sales] if in_one_batch else [[sale] for sale in sales]:
+        tester.emit_many(SALES, batch)
+    rows = tester.table(kept.table)
+    assert rows == {"a": 2, "b": 1, "c": 0}
+    assert {type(row) for row in rows.values()} == {int}
+    assert type(tester.table(mean.table)["b"]["sum"]) is int
 
 
 def test_a_top_of_another_number_is_another_meaning() -> None:

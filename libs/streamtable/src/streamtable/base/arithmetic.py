@@ -18,6 +18,11 @@ def plus(one: Any, other: Any) -> Any:
     return made if made == made else nan  # noqa: PLR0124 - NaN alone differs from itself; one NaN, as its bits depend on the order
 
 
+def alone(number: Any) -> Any:
+    """Return the sum of one number: of a boolean 0 or 1, as if it were added to another number."""
+    return int(number) if isinstance(number, bool) else number
+
+
 def least(one: Any, other: Any) -> Any:
     """Return the lesser of two values; NaN is greater than any number."""
     return other if other < one or one != one else one  # noqa: PLR0124 - NaN alone differs from itself

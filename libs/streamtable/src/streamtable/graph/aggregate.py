@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar, Generic, TypeVar
 
-from streamtable.base.arithmetic import greatest, least, numbers_only, plus
+from streamtable.base.arithmetic import alone, greatest, least, numbers_only, plus
 from streamtable.base.mapped import mapped
 from streamtable.errors import GraphError
 from streamtable.handlers.aggregate_rows import AggregateRows
@@ -174,6 +174,7 @@ class OfNumbers(Aggregate[E_contra, V]):
 class Sum(OfNumbers[E_contra, N]):
     """Sums a number of each event: `Sum(lambda sale: sale["cents"])`. None is skipped; with NaN the sum is NaN."""
 
+    start = staticmethod(alone)
     combine = staticmethod(plus)
 
     def initial(self) -> N:
@@ -278,7 +279,7 @@ class Mean(OfNumbers[E_contra, dict[str, Any]]):
     """
 
     def start(self, number: float) -> dict[str, Any]:
-        return _mean(number, 1)
+        return _mean(alone(number), 1)
 
     @staticmethod
     def combine(row: dict[str, Any], number: float, /) -> dict[str, Any]:
