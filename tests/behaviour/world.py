@@ -315,7 +315,7 @@ class RealWorld:
         return [Emitted.of(stream, place.partition, message) for place, message in self._read(stream.name)]
 
     def table(self, group: Group[K, V]) -> Mapping[K, V]:
-        return rows_of(group.table, (message for _, message in self._read(group.table.name)))
+        return rows_of(group.table, self._read(group.table.name))
 
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
         letters = (DeadLetter.of(message) for _, message in self._read(group.dead_letters))

@@ -364,7 +364,7 @@ class World(Faults):
         if self.kind == "central":
             return self.store.rows(LAST, self.kafka.committed(self.graph.name))
         table = self.graph.table
-        return LAST.of(rows_of(table, (record for _, record in self.kafka.records(table.name))))
+        return LAST.of(rows_of(table, self.kafka.records(table.name)))
 
 
 def _within_a_loop() -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.base.partitioner import partition_for
 from streamtable.base.topics import Stream
 from streamtable.base.types import Guarantee
 from streamtable.codec.plain import Json, Long, String
@@ -224,6 +225,25 @@ def test_aggregates_fold_into_a_state_by_raw_keys(tester: Tester) -> None:
     emit(tester, ["one", "two", "three"])
     emit(tester, ["one", "bad", "three"])
     assert tester.table(group, LENGTHS) == {3: 3, 5: 2}
+
+
+def test_a_row_that_one_partition_has_deleted_is_shown_of_another_one(tester: Tester) -> None:
+    def put_or_delete(ctx: Context[str, Any], word: str) -> None:
+        if word == "delete":
+            ctx.table(LAST).delete("x")
+        else:
+            ctx.table(LAST).put("x", word)
+
+    group = Group[str, Any]("g", Input(WORDS, put_or_delete), LAST)
+    tester.run(group, partitions=2)
+    keys = {partition_for(key.encode(), 2): key for key in "abcdef"}
+    for partition in (0, 1):
+        tester.emit(WORDS, keys[partition], f"of {partition}")
+    assert tester.table(group, LAST) == {"x": "of 1"}
+    tester.emit(WORDS, keys[1], "delete")
+    assert tester.table(group, LAST) == {"x": "of 0"}
+    tester.emit(WORDS, keys[0], "delete")
+    assert tester.table(group, LAST) == {}
 
 
 def test_a_view_shows_the_rows_of_a_state(tester: Tester) -> None:

@@ -22,7 +22,7 @@ from streamtable.base.failpoint import ALL_STEPS
 from streamtable.base.keys import as_key
 from streamtable.base.topics import Stream, Table
 from streamtable.base.tracing import tracer_of
-from streamtable.base.types import Ack, Guarantee, Headers, KafkaMessage
+from streamtable.base.types import Ack, Guarantee, Headers, KafkaMessage, TopicPartition
 from streamtable.emitter import Emitter
 from streamtable.engine import ProcessorSettings, observe_seconds
 from streamtable.errors import ConfigurationError
@@ -113,13 +113,16 @@ class DeadLetter:
         return DeadLetter(message.key(), message.value(), origin, texts[ERROR], texts[MESSAGE], headers)
 
 
-def rows_of(table: Table[K, V], messages: Iterable[KafkaMessage]) -> Mapping[K, V]:
-    """Return the table in the records of its topic: the last value of each key, without deleted ones."""
-    rows = {message.key(): message.value() for message in messages}
+def rows_of(table: Table[K, V], messages: Iterable[tuple[TopicPartition, KafkaMessage]]) -> Mapping[K, V]:
+    """Return the table in the records of its topic: the last value of each key, without deleted ones.
+
+    Of rows with the same key, the one of the highest partition is returned: records come partition by partition.
+    """
+    rows = {(place, message.key()): message.value() for place, message in messages}
     return MappingProxyType(
         {
             as_key(table.key.decode(key)): table.value.decode(value)
-            for key, value in rows.items()
+            for (_, key), value in rows.items()
             if key is not None and value is not None
         }
     )
@@ -434,7 +437,7 @@ class Tester:
             kept = kept.table if state is None else kept.state_table(state)
         table: Table[Any, Any] = kept
         self._exists(table.name)
-        return rows_of(table, (record for _, record in self.kafka.records(table.name)))
+        return rows_of(table, self.kafka.records(table.name))
 
     def processor(self, group: Group[Any, Any], member: int = -1) -> Processor:
         """Return the processor of a process of a group, in the order they began: to `get` rows, for example."""
