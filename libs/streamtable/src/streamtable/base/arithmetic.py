@@ -1,4 +1,4 @@
-"""The numbers of aggregates: the result is the same in whatever order the records come.
+"""The numbers of aggregates: the result is the same in whatever order the records come, but for the rounding of floats.
 
 None is no number, and is skipped, as SQL skips NULL. NaN is greater than any other number, and a sum with NaN, or with
 infinities of both signs, is NaN: so does Spark.
