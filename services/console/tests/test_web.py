@@ -257,8 +257,8 @@ def test_letters_that_hold_timers_are_named_and_not_sent(world: World) -> None:
     topics.create("reminders-retry", partitions=1)
     letters = topics.create("reminders-dead-letters", partitions=1)
     producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers})
-    for offset in (b"5", b"-1"):
-        origin = {"topic": b"events", "partition": b"0", "offset": offset}
+    for topic, offset in ((b"events", b"5"), (f"{group}-timers".encode(), b"-1")):
+        origin = {"topic": topic, "partition": b"0", "offset": offset}
         headers: Any = [(f"streamtable-origin-{name}", value) for name, value in origin.items()]
         producer.produce(letters, b"value", b"key", 0, headers=headers)
     assert producer.flush(30) == 0
