@@ -206,9 +206,10 @@ class World:
     def letter(
         self, group: Group[Any, Any], key: bytes, value: bytes, *, offset: int, partition: int = 0
     ) -> None:
-        """Write a dead letter, as a processor of the group writes it."""
+        """Write a dead letter, as a processor of the group writes it; below offset 0, of a timer."""
         now = time.time()
-        origin = Origin(group.inputs[0].stream.name, partition, offset, int(now * 1000), attempt=0)
+        topic = group.inputs[0].stream.name if offset >= 0 else group.named_topic("timers")
+        origin = Origin(topic, partition, offset, int(now * 1000), attempt=0)
         batch = RecordBatch(origin.topic, partition, [_Message(key, value, offset, int(now * 1000))])
         error = DeserializationError(f"this is no number: {value!r}")
         made = dead_letter(
