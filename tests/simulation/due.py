@@ -71,7 +71,7 @@ class DueHandlers:
         ]
 
     def set(self, ctx: Context[str, Any], source: int, event: int, *, exact: bool) -> None:
-        """Set the row or timer of the record, which has changed the row of its key. `exact`: as nobody else does."""
+        """Set the row or timer of the record, which has changed the row of its key. `exact`: as no other record does."""
         kind, _, at_ms = what = planned(source, event, ctx.timestamp_ms, event_time=self._event_time)
         row = [ctx.key, *what]
         if kind == "event" and exact and at_ms <= ctx.watermark_ms:

@@ -181,7 +181,7 @@ def _folder(stack: ExitStack, within: Path | None = None) -> Path:
 def _memory() -> Path | None:
     """The file system in memory if it has room for all that a session sends; None for the usual temporary folder.
 
-    For the brokers of a session, which no test kills: those of one test may be about what is on a disk.
+    For the brokers of a session, which no test kills. A test's own broker may be about its disk.
     """
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_LEAST

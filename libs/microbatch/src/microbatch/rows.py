@@ -76,7 +76,7 @@ class StoredRows:
         store: The store of the tenant, or of the partition.
         partition: The partition of the batch.
         ledger: Decides which versions are valid; None: rows are plain, without versions.
-        expire: Whether rows have a time to live, which each write begins anew.
+        expire: Whether rows have a time to live, which begins again with each write.
 
     Attributes:
         expire: The same.

@@ -30,7 +30,7 @@ class RemoteStore:
         clock: Monotonic time, and pauses between attempts.
 
     Attributes:
-        expire: Whether rows have a time to live, which each write begins anew.
+        expire: Whether rows have a time to live, which begins again with each write.
     """
 
     def __init__(

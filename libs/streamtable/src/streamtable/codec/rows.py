@@ -22,7 +22,7 @@ def refuse_unlike(codec: object, row: Any, kinds: tuple[type[Any], ...] = tuple(
         SerializationError: With the type, and what to write instead.
     """
     parts = [row]
-    for part in parts:  # those of dicts and lists are added
+    for part in parts:  # the parts of dicts and lists are added
         if isinstance(part, dict | list):
             inner: Any = part.values() if isinstance(part, dict) else part
             if not _SIMPLE.issuperset(map(type, inner)):

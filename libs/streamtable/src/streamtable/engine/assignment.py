@@ -205,7 +205,7 @@ class Assignment:
             mode=self._modes[recovered.partition],
         )  # fmt: skip
         for name, rows in recovered.unread.items():
-            task.joins[name].expect(rows, recovered.anew[name])
+            task.joins[name].expect(rows, recovered.reloaded[name])
         return task
 
     def _release(self, places: Iterable[TopicPartition], *, current: bool = True) -> None:

@@ -279,7 +279,7 @@ class Member:
                 self._commit_what_is_due()
                 if self._rewound or self._renew_needed:
                     return
-                # To pause and read again costs a request: first the task fires what is due before it takes others.
+                # To pause and read again costs a request: first the task fires due timers, then it takes other records.
                 if len(left) == len(records):
                     left = self._holding.hold_back_for_timers(task, left)
                 records = left

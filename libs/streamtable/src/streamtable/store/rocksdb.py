@@ -250,7 +250,7 @@ class RocksStore:
         self._stores._relieve()  # noqa: SLF001 - one unit
 
     def _fill(self, rows: int | None) -> None:
-        """Open the database anew for appending, after many rows in bulk writes alone; and as usual for all else (None)."""
+        """Reopen the database for appending after many rows in bulk writes alone, and as usual for anything else (None)."""
         self._bulk_rows = 0 if rows is None else self._bulk_rows + rows
         if self._filling != (self._bulk_rows > _FILLING_FROM):
             with self._closing, self._named_errors():

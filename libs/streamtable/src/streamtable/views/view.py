@@ -252,7 +252,7 @@ class View(Closing, Generic[K, V]):
 
     @contextmanager
     def _arriving(self, ack: Ack, end: int, timeout: float) -> Iterator[Future[None]]:
-        """Give what is done once the view is at `end`. A wait for it that times out raises `NotReady`."""
+        """Yield a future that is done once the view is at `end`. A wait for it that times out raises `NotReady`."""
         arrivals, partition = self._replicas.arrivals, ack.partition
         with arrivals.waiting(partition, end) as arrived:
             arrivals.arrived(partition, self._replicas.position(partition), None)  # it may be there already

@@ -186,7 +186,7 @@ class HandlerCalls:
 
     def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
         """Run a visit's handler for one row, carefully; a row that fails, or whose outputs Kafka refuses, is skipped."""
-        # A place of its own: outputs that Kafka refuses are those of this row, not of the visit.
+        # A place of its own: an output that Kafka refuses belongs to this row, not to the visit.
         message = MadeMessage(key, None, (1, record.timestamp(0)), (), record.first_offset)
         row = RecordBatch(f"{record.topic}, row {key[:100]!r}", record.partition, [message])
         refused = self.mode.failure_of(row.topic, row.first_offset)

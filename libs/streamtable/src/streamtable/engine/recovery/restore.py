@@ -71,7 +71,7 @@ class Restore:
         replicas: The open replicas, by table.
         loads: The recovery of each table, once it is known.
         asked_at: The wall time when the ends of the topics were asked for.
-        anew: The end of each joined table whose changes are handled and whose copy is loaded from the beginning.
+        reloaded: The end of each joined table whose changes are handled and whose copy is loaded from the beginning.
         unread: The handled rows that such a copy lacked, by table; see `_compare`.
         offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
@@ -83,7 +83,7 @@ class Restore:
     plan: RecoveryPlan | None = None
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     asked_at: float = 0.0
-    anew: dict[str, int] = field(default_factory=dict)
+    reloaded: dict[str, int] = field(default_factory=dict)
     unread: dict[str, Iterable[bytes]] = field(default_factory=dict)
     failure: Exception | None = None
     ask_again_at: float = 0.0
@@ -309,7 +309,7 @@ class Restorer:
         self, restore: Restore, committed: Mapping[str, Committed | None], marks: Mapping[str, Watermarks]
     ) -> None:
         """Decide how each table is recovered, and open its store."""
-        restore.anew, restore.unread = {}, {}
+        restore.reloaded, restore.unread = {}, {}
         group, now = self._group, self._clock.now()
         joined = [join.table.name for join in group.joins]
         starts = {edge.stream.name: edge.start for edge in group.inputs}
@@ -346,7 +346,7 @@ class Restorer:
             self._take(restore, log_.topic, load)
             # In a topic whose beginning was deleted, a row that is missing may have expired: that is not a deletion.
             if table in handled and not restore.replicas[table].complete and not marks[table].low:
-                restore.anew[table] = marks[table].high
+                restore.reloaded[table] = marks[table].high
             # It stands elsewhere than the group has committed: else it would count as not read until a record comes.
             uncommitted |= before is None or before.next_offset != load.read_to
         restore.plan = replace(todo, uncommitted=uncommitted, records=records)
@@ -436,12 +436,12 @@ class Restorer:
 
     def _complete(self, restore: Restore, replica: PartitionReplica) -> None:
         # Until a copy is compared with the handled rows it counts as outdated: a crash must not leave them uncompared.
-        replica.mark_current(0.0 if replica.place.topic in restore.anew else self._clock.now())
+        replica.mark_current(0.0 if replica.place.topic in restore.reloaded else self._clock.now())
         if replica.failure is not None:
             raise replica.failure
 
     def _ready(self, restore: Restore) -> None:
-        for table in restore.anew:
+        for table in restore.reloaded:
             self._compare(restore, table)
         self._forget(restore)
         restore.stage = Stage.READY
