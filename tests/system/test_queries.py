@@ -1,6 +1,7 @@
 """Queries of rows in the processes that keep them: several processors on a real broker, and callers that hold no rows."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -228,10 +229,10 @@ def test_a_local_answer_costs_no_more_than_some_reads_of_a_view(bench: Bench) ->
                 read(key)
             return time.thread_time() - began
 
-        # Many rounds: the least is undisturbed by other processes, whose work empties the processor's caches.
-        read = [(seconds(counts.get), seconds(view.get)) for _ in range(50)]
-        local, viewed = (min(each) for each in zip(*read, strict=True))
-        assert local <= 4 * viewed, f"{local / viewed:.2f} times"
+        # By turns, and compared within each turn: the clock of the processor and what other processes leave in its caches
+        # differ from one moment to the next, and would differ for the best of each.
+        times = statistics.median(seconds(counts.get) / seconds(view.get) for _ in range(51))
+        assert times <= 4.5, f"{times:.2f} times"
 
 
 def test_a_process_that_answers_no_queries_is_named(bench: Bench) -> None:
