@@ -125,7 +125,7 @@ def steps() -> Sequence[Step]:
         Step(
             ("flow_stateless",),
             lambda site: streams.tried(
-                site, lambda: streams.stateless(site, "flow_stateless", streams.uniform(site))
+                lambda: streams.stateless(site, "flow_stateless", streams.uniform(site)), site.sizes.tries
             ),
         ),
         Step(
@@ -218,14 +218,19 @@ def chosen(
 def _streams(suffix: str, clicks: Callable[..., Clicks], *, quick: bool) -> list[Step]:
     """The loop by hand and the processors, over one kind of clicks."""
 
-    def step(name: str, measure: Callable[[Site, str], list[Figure]], *more: str) -> Step:
-        return Step((name + suffix, *more), lambda site: measure(site, name + suffix), quick)
-
-    def once_200(site: Site, name: str) -> list[Figure]:
+    def step(name: str, measure: Callable[[Site, str], list[Figure]]) -> Step:
         if suffix:
-            return streams.processor(site, name, clicks(site))
-        # It has a goal, and single tries differ by a third.
-        figures = streams.tried(site, lambda: streams.processor(site, name, clicks(site)))
+            return Step((name + suffix,), lambda site: measure(site, name + suffix), quick)
+        return Step(
+            (name,), lambda site: streams.tried(lambda: measure(site, name), site.sizes.long_tries), quick
+        )
+
+    def count(site: Site, name: str) -> list[Figure]:
+        return streams.processor(site, name, clicks(site))
+
+    def with_memory(site: Site) -> list[Figure]:
+        # It has a goal in the quick form too, and single tries differ by a third.
+        figures = streams.tried(lambda: count(site, "count_exactly_once"), site.sizes.tries)
         return streams.with_memory("memory_full", figures)
 
     def handler(guarantee: str) -> Callable[[Site, str], list[Figure]]:
@@ -235,7 +240,9 @@ def _streams(suffix: str, clicks: Callable[..., Clicks], *, quick: bool) -> list
 
     return [
         step("plain_loop", lambda site, name: streams.plain_loop(site, name, clicks(site))),
-        step("count_exactly_once", once_200, *(() if suffix else ("memory_full",))),
+        step("count_exactly_once", count)
+        if suffix
+        else Step(("count_exactly_once", "memory_full"), with_memory, quick),
         step(
             "count_exactly_once_1s",
             lambda site, name: streams.processor(site, name, clicks(site), commit_ms=1000),

@@ -35,6 +35,7 @@ class Sizes:
         seconds: How many seconds callers run.
         live_seconds: The seconds of a steady load.
         tries: The number of repetitions of short measurements.
+        long_tries: The number of repetitions of long measurements that have goals.
         batch: The records of a Spark job.
     """
 
@@ -45,11 +46,12 @@ class Sizes:
     seconds: float = 3.0
     live_seconds: float = 10.0
     tries: int = 3
+    long_tries: int = 3
     batch: int = 5_000_000
 
 
 FULL = Sizes()
-QUICK = Sizes(stream=600_000, handler=300_000, keys=200_000, batch=250_000)
+QUICK = Sizes(stream=600_000, handler=300_000, keys=200_000, batch=250_000, long_tries=1)
 
 
 class Site:

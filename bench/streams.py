@@ -139,9 +139,9 @@ def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]
     return [rate(name, job.records, first, committed, program)]
 
 
-def tried(site: Site, measure: Callable[[], list[Figure]]) -> list[Figure]:
+def tried(measure: Callable[[], list[Figure]], tries: int) -> list[Figure]:
     """Return the median try of a row that is measured several times."""
-    return [middle([figure for _ in range(site.sizes.tries) for figure in measure()])]
+    return [middle([figure for _ in range(tries) for figure in measure()])]
 
 
 def by_turns(site: Site, one: Callable[[], list[Figure]], other: Callable[[], list[Figure]]) -> list[Figure]:
