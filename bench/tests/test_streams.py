@@ -11,9 +11,8 @@ from localkafka.broker import Broker
 TINY = replace(QUICK, stream=2_000, keys=1_000, tries=3)
 
 
-def test_of_a_noisy_row_the_try_in_the_middle_counts(tmp_path: Path) -> None:
+def test_of_a_noisy_row_the_try_in_the_middle_counts() -> None:
     values = iter([0.27, 0.19, 0.22])
-    site = Site("127.0.0.1:9", tmp_path, TINY)
     found = streams.tried(lambda: [Figure("count", next(values), "records/s")], tries=3)
     assert [figure.value for figure in found] == [0.22]
 
