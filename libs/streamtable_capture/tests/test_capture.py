@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -196,6 +198,29 @@ def test_an_unavailable_column_keeps_the_value_of_the_row(shop: Shop) -> None:
     shop.emit(1, "r", 10, bio="long")
     shop.emit(1, "u", 20, unavailable=True)
     assert shop.rows == {1: Customer(1, "at 20", True, "long")}
+
+
+class Document(Struct):
+    id: int
+    attrs: str
+    files: list[bytes]
+    refs: list[UUID]
+
+
+def test_an_unavailable_hstore_and_unavailable_arrays_keep_the_values_of_the_row(tester: Tester) -> None:
+    group = Capture("documents", Stream("documents", ConnectKey(id=int), Debezium(Document)))
+    tester.run(group)
+    placeholder = "__debezium_unavailable_value"
+    unsent = {
+        "attrs": f'{{"{placeholder}":"{placeholder}"}}',
+        "files": ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="],
+        "refs": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+    }
+    first = Document(1, '{"color":"red"}', [b"long"], [UUID(int=5)])
+    for lsn, after in enumerate((first, {"id": 1, **unsent}), 100):
+        envelope = {"op": "u", "after": after, "source": {"lsn": lsn}}
+        tester.emit_raw("documents", b'{"id":1}', msgspec.json.encode(envelope))
+    assert tester.table(group.table) == {1: first}
 
 
 def test_an_unavailable_column_without_a_row_is_a_dead_letter_that_names_column_table_and_remedy(

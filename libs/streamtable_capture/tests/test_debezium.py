@@ -7,12 +7,16 @@ from decimal import Decimal
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
+import msgspec
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from libs.streamtable_capture.tests.recorded_topics import SCHEMAS, recorded
 from libs.streamtable_capture.tests.shop_database import BIO
 from libs.streamtable_capture.tests.shop_rows import BareTyped, Customer, Line, Typed
+from libs.streamtable_codecs.tests.stand_in import StandIn
 from msgspec import Struct
 
+from streamtable import Avro, Plain
 from streamtable.errors import DeserializationError, GraphError
 from streamtable_capture import (
     VARIABLE_SCALE_DECIMAL,
@@ -151,6 +155,62 @@ def test_an_unavailable_value_is_poison_that_names_column_table_and_remedy() -> 
 class Named(Struct):
     id: int
     name: str
+
+
+PLACEHOLDER, ENCODED = "__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+UNSENT: dict[str, Any] = {
+    "text": PLACEHOLDER,
+    "bytea": ENCODED,
+    "hstore": f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}',
+    "hstore, in the mode map": {PLACEHOLDER: PLACEHOLDER},
+    "text[]": [PLACEHOLDER],
+    "bytea[]": [ENCODED],
+    "uuid[]": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+    "int[], bigint[], date[]": list(PLACEHOLDER.encode()),
+    "float8[], after 3.6": [float(byte) for byte in PLACEHOLDER.encode()],
+}
+"""The placeholders of the connector 3.6.0 for a value that the database did not send, by the type of the column."""
+
+
+class OfAny(Struct):
+    id: int
+    c: Any
+
+
+@pytest.mark.parametrize("unsent", UNSENT.values(), ids=UNSENT)
+@pytest.mark.parametrize("row", [OfAny, dict])
+@pytest.mark.parametrize("flattened", [False, True])
+def test_a_value_that_the_database_did_not_send_is_recognized_in_a_column_of_any_type(
+    unsent: Any, row: type[Any], *, flattened: bool
+) -> None:
+    columns = {"id": 1, "c": unsent}
+    data = msgspec.json.encode(
+        {**columns, "__op": "u"} if flattened else {"op": "u", "after": columns, "source": {}}
+    )
+    kept = Debezium(row, flattened=flattened, unavailable="keep").decode(data)
+    assert (kept.after, kept.unavailable) == (None, ("c",))
+    with pytest.raises(DeserializationError, match=r"the value of 'c' .* is unavailable"):
+        Debezium(row, flattened=flattened).decode(data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unsent"),
+    [
+        ("string", UNSENT["hstore"]),
+        ({"type": "array", "items": "bytes"}, [PLACEHOLDER.encode()]),
+        ({"type": "array", "items": "string"}, UNSENT["uuid[]"]),
+    ],
+)
+def test_a_value_that_the_database_did_not_send_is_recognized_in_avro(
+    registry: StandIn, framing: Confluent, kind: Any, unsent: Any
+) -> None:
+    fields = [{"name": "id", "type": "int"}, {"name": "c", "type": kind}, {"name": "__op", "type": "string"}]
+    schema = msgspec.json.encode({"type": "record", "name": "Row", "fields": fields}).decode()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        number = client.register_schema("rows-value", Schema(schema, "AVRO"))
+    data = Avro(schema, Plain()).encode({"id": 1, "c": unsent, "__op": "u"})
+    codec = Debezium(OfAny, schemas=framing, flattened=True, unavailable="keep")
+    assert codec.decode(b"\0" + number.to_bytes(4, "big") + data).unavailable == ("c",)
 
 
 def test_an_unavailable_column_that_the_rows_do_not_have_is_passed_over() -> None:

@@ -54,9 +54,8 @@ def declare_command(
     except ConfigurationError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
-    print("topics:")  # noqa: T201 - the output of this command
-    for name, declared in found:
-        print(f"  {name}: {declared}")  # noqa: T201 - the output of this command
+    lines = (f"  {name}: {declared}" for name, declared in found)
+    print("topics:", *lines, sep="\n")  # noqa: T201 - the output of this command
 
 
 def topics_of(config: Mapping[str, Any], partitions: int) -> dict[str, str]:
@@ -90,11 +89,8 @@ def topics_of(config: Mapping[str, Any], partitions: int) -> dict[str, str]:
 
 def _tables(config: Mapping[str, Any]) -> Sequence[str]:
     """Return the names of the tables. Raises `ConfigurationError` for patterns: no database is asked."""
-    names = [
-        name.strip().replace("\\.", ".")
-        for name in str(config.get("table.include.list", "")).split(",")
-        if name.strip()
-    ]
+    listed = str(config.get("table.include.list", "")).split(",")
+    names = [name.strip().replace("\\.", ".") for name in listed if name.strip()]
     if patterns := [name for name in names if not _PLAIN_NAME.fullmatch(name)]:
         raise ConfigurationError(
             f"table.include.list has patterns, {', '.join(patterns)}: name each table, as public.customers"

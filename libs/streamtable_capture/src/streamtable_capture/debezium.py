@@ -3,8 +3,9 @@
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from hashlib import md5
 from typing import Any, Generic, Literal, NoReturn, TypeVar
+from uuid import UUID
 
 import msgspec
 from msgspec import Raw, Struct, defstruct
@@ -83,22 +84,30 @@ class _Marks(Struct, kw_only=True, rename=lambda name: f"__{name}"):
         )
 
 
-@dataclass(frozen=True)
 class _Unavailable:
-    """The placeholders of connectors for a value that the database did not send, in columns of all types."""
+    """The placeholders of connectors for a value that the database did not send, in columns of all types.
 
-    text: str
+    Args:
+        text: The connector's `unavailable.value.placeholder`.
+
+    Attributes:
+        marks: What the text of a record with such a value contains: one of these.
+    """
+
+    def __init__(self, text: str) -> None:
+        data, hstore = text.encode(), {text: text}
+        encoded, numbers = b64encode(data), list(data)  # numbers are equal to those of an array of float
+        digest = md5(data, usedforsecurity=False).digest()
+        uuid = str(UUID(bytes=digest, version=3))  # of an array: Java's UUID.nameUUIDFromBytes
+        texts = (text, encoded.decode(), msgspec.json.encode(hstore).decode())
+        self._forms = (*texts, data, hstore, [text], [encoded.decode()], [data], [uuid], numbers)
+        arrays = (b"[" + b",".join(form % byte for byte in data) for form in (b"%d", b"%d.0"))
+        self.marks = (data, encoded, uuid.encode(), *arrays)
 
     def columns(self, row: Mapping[str, Any], known: Mapping[str, object]) -> tuple[str, ...]:
         """Return the columns of a row that are unavailable, of those that are known; of all if none are."""
-        data = self.text.encode()
-        forms = (self.text, data, b64encode(data).decode(), [self.text], list(data), {self.text: self.text})
+        forms = self._forms
         return tuple(name for name, value in row.items() if value in forms and (not known or name in known))
-
-    def marks(self) -> tuple[bytes, ...]:
-        """Return what the text of a record with such a value contains."""
-        data = self.text.encode()
-        return data, b64encode(data), b"[" + b",".join(b"%d" % byte for byte in data)
 
 
 class Debezium(Generic[T]):
@@ -140,7 +149,6 @@ class Debezium(Generic[T]):
         self.placeholder = placeholder
         self._truncations = False
         self._unavailable = _Unavailable(placeholder)
-        self._marks = self._unavailable.marks()
         self._change: Any = defstruct(
             "DatabaseChange",
             [("after", row | None, None)],
@@ -189,7 +197,7 @@ class Debezium(Generic[T]):
             plan, data = self._by_schema.split(data)
         if data == b"null":  # a tombstone behind a transformation, as Connect writes it without schemas
             return DatabaseChange(op="d")
-        careful = bool(plan) or any(mark in data for mark in self._marks)
+        careful = bool(plan) or any(mark in data for mark in self._unavailable.marks)
         decode_form = self._flat if self.flattened else self._whole
         return decode_form(data, plan, careful=careful)
 
