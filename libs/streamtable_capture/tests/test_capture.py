@@ -426,6 +426,34 @@ def test_changes_of_a_binlog_make_the_rows_of_the_database_and_repeats_change_no
     assert not tester.dead_letters(group)
 
 
+GROUP = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
+OF_TWO_PRIMARIES = [(1, 500, 1_000), (2, 1_000_010, 2_000), (1, 501, 3_000)]
+"""Server, number and time of changes of one row. The members of MySQL's Group Replication count in blocks of their own."""
+
+
+@pytest.mark.parametrize(("repeats", "applied"), [("drop", 2_000), ("apply", 3_000)])
+def test_changes_of_a_mysql_group_whose_numbers_have_no_order_are_refused_or_applied_as_they_come(
+    tester: Tester, repeats: Any, applied: int
+) -> None:
+    raw = Stream("shop.customers", ConnectKey(id=int), Debezium(Guest, table="shop.customers"))
+    group = Capture("guests", raw, repeats=repeats)
+    tester.run(group)
+    for server, number, ts_ms in OF_TWO_PRIMARIES:
+        place: dict[str, Any] = {
+            "gtid": f"{GROUP}:{number}",
+            "server_id": server,
+            "file": f"b.{server}",
+            "pos": number,
+        }
+        source = DatabaseSource(db="shop", table="customers", ts_ms=ts_ms, row=0, **place)
+        tester.emit(raw, 1, DatabaseChange(op="u", after=Guest(1, "ann", None, ts_ms), source=source))
+    assert tester.table(group.table) == {1: Guest(1, "ann", None, applied)}
+    reasons = [letter.reason for letter in tester.dead_letters(group)]
+    assert len(reasons) == (repeats == "drop")
+    assert all("Group Replication" in each and "repeats='apply'" in each for each in reasons)
+    assert group.repeated.count == 0
+
+
 def clearing(tester: Tester) -> Shop:
     return Shop(tester, truncate="clear")
 

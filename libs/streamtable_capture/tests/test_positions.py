@@ -26,6 +26,10 @@ def binlog(file: str, pos: int, row: int = 0, **given: Any) -> DatabaseSource:
         (binlog("binlog.000009", 99, 1), binlog("binlog.000009", 99, 2)),
         (binlog("b.9", 900, gtid="a:9"), binlog("b.1", 4, gtid="a:10")),
         (binlog("b.9", 900, gtid="0-1-9"), binlog("b.1", 4, gtid="0-1-10")),
+        # Several servers may count in one row, as a group does whose blocks have one number each.
+        (binlog("b.9", 900, gtid="a:9"), binlog("b.1", 4, gtid="a:10", server_id=2)),
+        # The clock of a server may be set back, and MariaDB's times are those of statements, which may wait for others.
+        (binlog("b.9", 900, gtid="0-1-9", ts_ms=2_000), binlog("b.1", 4, gtid="0-1-10")),
         (binlog("b.9", 4, 0, gtid="a:9"), binlog("b.9", 4, 1, gtid="a:9")),
         (binlog("b.9", 900, gtid="a:99"), binlog("b.1", 4, gtid="b:1", ts_ms=2_000)),
         (binlog("b.9", 900), binlog("b.1", 4, server_id=2, ts_ms=2_000)),
@@ -71,6 +75,22 @@ def test_changes_of_two_servers_at_one_time_cannot_be_compared(
     assert after is not None
     assert beyond(after, before) is None
     assert beyond(before, after) is None
+
+
+@pytest.mark.parametrize("server_id", [1, 2])
+@pytest.mark.parametrize("tag", ["", ":blue"])
+def test_a_change_of_mysql_with_a_lower_number_and_a_later_time_cannot_be_compared(
+    server_id: int, tag: str
+) -> None:
+    first = binlog("b.9", 900, gtid=f"{SERVER}{tag}:1000010")
+    second = binlog("b.9", 990, gtid=f"{SERVER}{tag}:501", server_id=server_id, ts_ms=2_000)
+    before, after = (position_of(DatabaseChange(op="u", source=source)) for source in (first, second))
+    assert before is not None
+    assert after is not None
+    assert beyond(after, before) is None
+    read = position_of(DatabaseChange(op="r", source=second))
+    assert read is not None
+    assert beyond(read, before) is False, "the time of a row of a snapshot is the one when it was read"
 
 
 @pytest.mark.parametrize(

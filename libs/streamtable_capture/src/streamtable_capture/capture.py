@@ -38,7 +38,7 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         name: The name of the group; its table is the topic `<name>-table`.
         stream: The connector's topic, with the values of `Debezium(T)` and the keys of `ConnectKey`.
         repeats: What to do with a change that is not beyond the position of its row: "drop" it; or "apply" all changes as they
-            come, for topics whose changes have no position.
+            come, for topics whose changes have no position, or, as those of MySQL's Group Replication, none that can be compared.
         truncate: What to do when the table is truncated, if the connector says so (`skipped.operations=none`). "stop": the
             process stops with `Truncated`. "clear": all rows of before are deleted, in all partitions; the topic
             `<name>-visits` is needed for it.
@@ -193,7 +193,8 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         if later is None:
             ctx.fail(
                 f"the position {position!r} of table {change.source.qualified_table!r} cannot be compared with {last!r} of the row: "
-                "has the topic changes of two databases?"
+                "has the topic changes of two databases? If they are of MySQL's Group Replication, whose numbers have no order, declare "
+                "repeats='apply' and read the topic again ('streamtable group reset GROUP --to earliest --empty-table')"
             )
         if not later:
             self.repeated.count += 1
@@ -303,9 +304,8 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
 
     def _remember(self, ctx: Context[K, Row[T]], position: Position, *, tombstone: bool) -> None:
         """Keep the position of a deletion; `tombstone`: the one that follows it is to change nothing."""
-        ctx.table(DELETED).put(
-            ctx.raw_key, {"position": position, "tombstone": tombstone, **self._until(ctx)}
-        )
+        note = {"position": position, "tombstone": tombstone, **self._until(ctx)}
+        ctx.table(DELETED).put(ctx.raw_key, note)
 
     def _until(self, ctx: Context[K, Row[T]]) -> Note:
         """Return the end of the time that a note is kept, and that time."""

@@ -210,7 +210,11 @@ class Debezium(Generic[T]):
         if change.op == "t" and not self._truncations:
             raise Truncated(change.source.qualified_table, change.source.lsn)
         if change.unavailable and self.unavailable == "refuse":
-            self._refuse(change)
+            names, table = ", ".join(map(repr, change.unavailable)), change.source.qualified_table
+            raise DeserializationError(
+                f"the value of {names} in table {table!r} is unavailable: the change left it alone, and the database did not send it. "
+                f"Read the topic with Capture, which has the row, or set ALTER TABLE {table} REPLICA IDENTITY FULL"
+            )
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[DatabaseChange[T]]:
         return decode_each(self.decode, data)
@@ -295,14 +299,6 @@ class Debezium(Generic[T]):
             with_schema = b'"payload"' in data[:20_000]
             raise DeserializationError(_WITH_SCHEMA if with_schema else _NO_ENVELOPE) from error
         raise self.rows.unfit(error) from error
-
-    def _refuse(self, change: DatabaseChange[T]) -> NoReturn:
-        names = ", ".join(map(repr, change.unavailable))
-        table = change.source.qualified_table
-        raise DeserializationError(
-            f"the value of {names} in table {table!r} is unavailable: the change left it alone, and the database did not send it. "
-            f"Read the topic with Capture, which has the row, or set ALTER TABLE {table} REPLICA IDENTITY FULL"
-        )
 
     def __repr__(self) -> str:
         schemas = self.schemas if isinstance(self.schemas, bool) else type(self.schemas).__name__

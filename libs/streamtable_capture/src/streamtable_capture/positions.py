@@ -14,6 +14,8 @@ Position = int | list[Any]
 """An LSN; or of a binlog: the server, the time in milliseconds, and the numbers that order its changes. JSON can hold it."""
 
 _NUMBER = re.compile(r"(\d+)$")
+_OTHER = re.compile(r"server |\d+-\d+$")
+"""The servers of positions without a GTID, and of MariaDB's GTIDs."""
 _GTID = re.compile(r"^(?P<server>\d+-\d+(?=-)|[^:,]+(?::[A-Za-z_][^:,]*)?(?=:))[:-](?P<number>\d+)$")
 """MariaDB's `domain-server-number`; MySQL's `server:number`, or `server:tag:number`, as each tag counts by itself."""
 
@@ -50,11 +52,15 @@ def beyond(new: Position, old: Position) -> bool | None:
 
     Changes of two servers, as before and after a failover, are compared by their times. A row of a snapshot has the time when its
     table was read, which may be later than that of changes after the snapshot's position: it is compared by the binlog's files.
+
+    The members of a MySQL group write GTIDs of one server, with numbers from blocks that do not follow the order of the changes. So a
+    lower number with a later time may be of a later change, or of a repeat if a clock was set back: these cannot be compared.
     """
     if isinstance(new, int) or isinstance(old, int):
         return new > old if isinstance(new, int) and isinstance(old, int) else None
     if new[0] == old[0] and len(new) == len(old):
-        return bool(new[2:] > old[2:])
+        numbered = -1 not in {new[4], old[4]} and not _OTHER.match(new[0])
+        return None if numbered and new[2] < old[2] and new[1] > old[1] else bool(new[2:] > old[2:])
     if -1 in {new[4], old[4]}:
         # A row of a snapshot has neither the server nor the transaction. After a failover the files begin again: a change that was
         # made after the row was read is later whatever its file.
