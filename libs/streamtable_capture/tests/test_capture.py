@@ -101,6 +101,26 @@ def test_without_positions_changes_are_refused_unless_they_are_to_be_applied_as_
     assert "add.fields=op,lsn" in tester.dead_letters(group)[0].reason
 
 
+@pytest.mark.parametrize(
+    ("repeats", "applied"),
+    [("drop", {}), ("apply", {1: Customer(1, "anna", True), 2: Customer(2, "bob", True)})],
+)
+def test_flattened_records_with_a_position_and_without_op_are_refused_as_they_may_be_of_a_snapshot(
+    tester: Tester, repeats: Any, applied: Any
+) -> None:
+    _, group = customers("flat-tombstones", repeats=repeats)
+    tester.run(group)
+    marks = {"__deleted": "false", "__lsn": 500}
+    for key, name in ((1, "ann"), (1, "anna"), (2, "bob")):
+        row = {"id": key, "name": name, "active": True, **marks}
+        tester.emit_raw("public.customers", b'{"id":%d}' % key, msgspec.json.encode(row))
+    assert tester.table(group.table) == applied
+    assert group.repeated.count == 0
+    reasons = [letter.reason for letter in tester.dead_letters(group)]
+    assert len(reasons) == 3 * (repeats == "drop")
+    assert all("has no __op" in each and "add.fields=op,lsn" in each for each in reasons)
+
+
 @pytest.mark.parametrize("form", ["plain", "schemas"])
 def test_a_restarted_connector_that_repeats_everything_changes_nothing(tester: Tester, form: str) -> None:
     _, group = customers(form)

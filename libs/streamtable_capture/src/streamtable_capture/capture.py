@@ -89,7 +89,9 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
         keys: Any = KeysOrNone(stream.key) if clears else stream.key
         self._moved: Stream[K, Note] = Stream(f"{name}-loop", keys, JsonNotes(), stream.partitioner)
         self._truncations = Truncations(name, self._moved) if clears else None
-        changes = Stream(stream.name, keys, codec.keeping(truncations=clears), stream.partitioner)
+        changes = Stream(
+            stream.name, keys, codec.keeping(truncations=clears, ordered=self._drop), stream.partitioner
+        )
         super().__init__(
             name,
             Input(changes, self._apply, tombstones=True, on_error=on_error, keyless=clears),
@@ -155,10 +157,8 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
             row = change.after
             if row is None:
                 ctx.fail(f"a change with op {change.op!r} has no row")
-            waited_for = (
-                position if pending is None and change.op == "c" and _header(ctx, _OLD_KEY) else pending
-            )
-            if waited_for is not None:
+            moved = pending is None and change.op == "c" and _header(ctx, _OLD_KEY)
+            if (waited_for := position if moved else pending) is not None:
                 self._wait_no_longer(ctx, waited_for)
         if row is not None:
             ctx.set(Captured(self.rows, row, position))
@@ -295,10 +295,9 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
     def _merged(
         self, ctx: Context[K, Row[T]], table: str, known: Note, missing: Sequence[str], old: Note
     ) -> T:
+        # A row of before its class had a field does not have the column, and the default of the field is not its value.
         if lacking := tuple(name for name in missing if name not in old):
-            ctx.fail(
-                _unavailable(table, lacking)
-            )  # of before the row's class had the field: its default is not the value
+            ctx.fail(_unavailable(table, lacking))
         row: T = self.rows.converted({**known, **{name: old[name] for name in missing}})
         return row
 
@@ -329,9 +328,8 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
 
 def _header(ctx: Context[Any, Any], name: str) -> str | None:
     """Return the text of a header; None if the record does not have it."""
-    return next(
-        (value.decode() for header, value in ctx.headers if header == name and value is not None), None
-    )
+    found = (value.decode() for header, value in ctx.headers if header == name and value is not None)
+    return next(found, None)
 
 
 def _unavailable(table: str, columns: tuple[str, ...]) -> str:

@@ -23,6 +23,8 @@ PLACEHOLDER = "__debezium_unavailable_value"
 _WITH_SCHEMA = "a message with a schema: declare schemas=True"
 _NO_ENVELOPE = "no envelope, as it has no op: declare flattened=True if the connector flattens its records"
 
+_NO_OP = "the flattened record has no __op, so it may be of a snapshot or not: set add.fields=op,lsn (or your database's position); else declare repeats='apply'"
+
 
 class Truncated(Fatal):
     """A table was truncated in the database. The record has no key, so it reaches one partition of the topic only.
@@ -147,7 +149,7 @@ class Debezium(Generic[T]):
             raise GraphError(f"Debezium has unavailable={unavailable!r}: give 'refuse' or 'keep'")
         self.unavailable: Literal["refuse", "keep"] = unavailable
         self.placeholder = placeholder
-        self._truncations = False
+        self._truncations = self._ordered = False
         self._unavailable = _Unavailable(placeholder)
         self._change: Any = defstruct(
             "DatabaseChange",
@@ -165,10 +167,16 @@ class Debezium(Generic[T]):
         if not isinstance(schemas, bool):
             self._registered = RegistryRecords(schemas, self.rows.plan, flattened=flattened)
 
-    def keeping(self, *, truncations: bool) -> "Debezium[T]":
-        """Return the same codec with `unavailable="keep"`. `truncations`: they are changes like others, instead of errors."""
+    def keeping(self, *, truncations: bool, ordered: bool = False) -> "Debezium[T]":
+        """Return the same codec with `unavailable="keep"`.
+
+        Args:
+            truncations: They are changes like others, instead of errors.
+            ordered: Positions are compared, so a change that does not say whether it is of a snapshot is poison.
+        """
         found = copy(self)
         found.unavailable, found._truncations = "keep", truncations  # noqa: SLF001 - of its own class
+        found._ordered = ordered  # noqa: SLF001 - of its own class
         return found
 
     def encode(self, value: DatabaseChange[T]) -> bytes:
@@ -198,8 +206,7 @@ class Debezium(Generic[T]):
         if data == b"null":  # a tombstone behind a transformation, as Connect writes it without schemas
             return DatabaseChange(op="d")
         careful = bool(plan) or any(mark in data for mark in self._unavailable.marks)
-        decode_form = self._flat if self.flattened else self._whole
-        return decode_form(data, plan, careful=careful)
+        return (self._flat if self.flattened else self._whole)(data, plan, careful=careful)
 
     def _check(self, change: DatabaseChange[T]) -> None:
         """Raise the error of a change that is not for its readers."""
@@ -276,6 +283,8 @@ class Debezium(Generic[T]):
         )
         if gone:
             return made
+        if marks.op is None and self._ordered:
+            raise DeserializationError(_NO_OP)
         if (columns := columns_of()) is None:
             made.after = self.rows.row(data, {})
             return made
