@@ -143,6 +143,14 @@ def test_rows_are_structs_dataclasses_typed_dicts_or_dicts(form: str, row: type[
     assert changes(form, "lines", codec)[0].after == expected
 
 
+def test_a_flattened_dict_has_all_columns_of_its_table_and_no_fields_of_the_connector() -> None:
+    columns = {"id": 1, "__v": 3, "__typename": "Order", "_id": 7}
+    marks = {"__op": "c", "__deleted": "false", "__lsn": 5, "__table": "t", "__ts_ms": 9}
+    named = {"__source_ts_ms": 8, "__source_txId": 4, "__transaction_id": "4:5"}
+    data = msgspec.json.encode({**columns, **marks, **named})
+    assert Debezium(dict, flattened=True).decode(data).after == columns
+
+
 def test_an_unavailable_value_is_poison_that_names_column_table_and_remedy() -> None:
     record = next(each for each in recorded("plain", "customers") if each.value and b'"op":"u"' in each.value)
     with pytest.raises(

@@ -1,5 +1,6 @@
 """The codec of Debezium's change envelopes, and of flattened records."""
 
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -24,6 +25,9 @@ _WITH_SCHEMA = "a message with a schema: declare schemas=True"
 _NO_ENVELOPE = "no envelope, as it has no op: declare flattened=True if the connector flattens its records"
 
 _NO_OP = "the flattened record has no __op, so it may be of a snapshot or not: set add.fields=op,lsn (or your database's position); else declare repeats='apply'"
+
+_ADDED = re.compile(r"__(deleted|op|table|lsn|ts_ms|source_.*|transaction_.*)")
+"""The fields that a connector adds to a flattened row; others that begin with two underscores may be columns of the table."""
 
 
 class Truncated(Fatal):
@@ -123,7 +127,8 @@ class Debezium(Generic[T]):
             `streamtable_codecs`: in a registry, of Avro, Protobuf or JSON Schema. Values of Debezium's semantic types are
             converted as a schema in the record, or Avro's, says; otherwise as the fields are annotated.
         flattened: Whether the connector flattens its records with the transformation `ExtractNewRecordState`. Give it
-            `add.fields=op,lsn,source.ts_ms` (or the position of your database) and `delete.tombstone.handling.mode=rewrite`.
+            `add.fields=op,lsn,source.ts_ms` (or the position of your database) and `delete.tombstone.handling.mode=rewrite`. Name
+            other fields with their origin, as `source.txId`: for rows that are a `dict`, a shorter name is a column of the table.
         table: The table that the topic must be of, such as `public.customers`; others are poison. "": any.
         unavailable: What to do with a change without the values of columns that it left alone. "refuse": it is poison, as
             nobody can tell the row. "keep": the change names them in `unavailable`, as `Capture` needs it.
@@ -289,7 +294,7 @@ class Debezium(Generic[T]):
             made.after = self.rows.row(data, {})
             return made
         if self.rows.plain:
-            columns = {name: value for name, value in columns.items() if not name.startswith("__")}
+            columns = {name: value for name, value in columns.items() if not _ADDED.fullmatch(name)}
         self._fill(made, columns, plan)
         return made
 
