@@ -32,11 +32,8 @@ class AclPlan:
 
 def plan_acls(required: set[Acl], found: set[Acl]) -> AclPlan:
     """Compare the ACLs that users need with those that they have."""
-    return AclPlan(
-        grant=tuple(sorted(required - found)),
-        revoke=tuple(sorted(found - required)),
-        same=tuple(sorted(required & found)),
-    )
+    parts = (required - found, found - required, required & found)
+    return AclPlan(*(tuple(sorted(part)) for part in parts))
 
 
 def plan_declared_acls(cluster: Cluster, declared: Declared) -> AclPlan:

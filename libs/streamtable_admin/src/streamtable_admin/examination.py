@@ -62,9 +62,8 @@ def cluster_findings(
 
 def groups_with_dead_letters(cluster: Cluster) -> list[str]:
     """Return the names of all groups that have a dead-letter topic."""
-    return [
-        name.removesuffix(_LETTERS) for name in cluster.admin.topic_partitions() if name.endswith(_LETTERS)
-    ]
+    known = cluster.admin.topic_partitions()
+    return [name.removesuffix(_LETTERS) for name in known if name.endswith(_LETTERS)]
 
 
 def checked(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:

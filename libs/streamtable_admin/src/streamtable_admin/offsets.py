@@ -66,14 +66,9 @@ def group_offsets(cluster: Cluster, group: GroupDescription) -> list[PartitionOf
     keeps_table = any(each and each.changelog for each in positions.values())
     starts = {place: each.next_offset for place, each in committed.items() if place in marks}
     lags = unread(cluster, starts)
+    tables = positions if keeps_table else {}
     return [
-        PartitionOffsets(
-            place,
-            committed.get(place),
-            marks[place].high,
-            lags.get(place),
-            positions.get(place) if keeps_table else None,
-        )
+        PartitionOffsets(place, committed.get(place), marks[place].high, lags.get(place), tables.get(place))
         for place in places
         if place in marks
     ]

@@ -40,22 +40,16 @@ def judged(topic: TopicDescription, changelog: bool, brokers: int) -> Iterator[F
     least, replicas = int(topic.config.get("min.insync.replicas") or 1), topic.replication
     fact = f"{count(replicas, 'replica')}, min.insync.replicas {least}"
     if least > replicas:
-        yield problem(
-            subject,
-            f"{fact}: nothing can be written to it",
-            f"set min.insync.replicas to {max(1, replicas - 1)}",
-        )
+        advice = f"set min.insync.replicas to {max(1, replicas - 1)}"
+        yield problem(subject, f"{fact}: nothing can be written to it", advice)
     elif least == replicas > 1:
         advice = f"set min.insync.replicas to {replicas - 1}"
         yield warning(subject, f"{fact}: while one broker is down, nothing can be written to it", advice)
     elif replicas < min(SPREAD_MIN, brokers):
         yield warning(subject, f"{fact}, on {brokers} brokers: their loss is the loss of its records", MORE)
     elif least == 1 and replicas >= SPREAD_MIN:
-        yield warning(
-            subject,
-            f"{fact}: an acknowledged record may be on one broker only",
-            "set min.insync.replicas to 2",
-        )
+        fact = f"{fact}: an acknowledged record may be on one broker only"
+        yield warning(subject, fact, "set min.insync.replicas to 2")
 
 
 def _compaction(subject: str, config: Mapping[str, str]) -> Iterator[Finding]:
@@ -68,8 +62,5 @@ def _compaction(subject: str, config: Mapping[str, str]) -> Iterator[Finding]:
         )
     elif "delete" in policies:
         hours = int(config.get("retention.ms") or -1) / 3_600_000
-        yield problem(
-            subject,
-            f"a changelog whose rows are deleted by age, after {hours:,.0f} h without a change",
-            "set cleanup.policy to compact alone",
-        )
+        fact = f"a changelog whose rows are deleted by age, after {hours:,.0f} h without a change"
+        yield problem(subject, fact, "set cleanup.policy to compact alone")

@@ -128,10 +128,6 @@ def _every() -> AclBindingFilter:
 
 
 def _right(found: Any) -> Acl:
-    return Acl(
-        user=found.principal.removeprefix(_PREFIX),
-        resource=_RESOURCE[found.restype],
-        name=found.name,
-        operation=found.operation.name,
-        prefix=found.resource_pattern_type is ResourcePatternType.PREFIXED,
-    )
+    user, resource = found.principal.removeprefix(_PREFIX), _RESOURCE[found.restype]
+    prefix = found.resource_pattern_type is ResourcePatternType.PREFIXED
+    return Acl(user, resource, found.name, found.operation.name, prefix)

@@ -128,27 +128,18 @@ def watermark_findings(subject: str, times: Iterable[EventTimeOf], now_ms: int) 
         if now_ms - each.watermark_ms > BEHIND_MS and not each.silent
     }
     for partition, each in far.items():
-        stands = (
-            "has no watermark yet"
-            if each.watermark_ms == NO_TIME
-            else f"has the watermark {moment(each.watermark_ms)}"
-        )
-        holding = each.holding
-        yield warning(
-            subject,
-            f"partition {partition} {stands}: {holding.topic} holds it back, {holding.reason()}",
-            _advice(holding),
-        )
+        at, holding = each.watermark_ms, each.holding
+        stands = "has no watermark yet" if at == NO_TIME else f"has the watermark {moment(at)}"
+        fact = f"partition {partition} {stands}: {holding.topic} holds it back, {holding.reason()}"
+        yield warning(subject, fact, _advice(holding))
     if far:
         return
     followed = [each.watermark_ms for each in behind.values() if not each.silent]
     if not followed:
         yield ok(subject, "its inputs are silent, and its watermarks advance as time passes")
     else:
-        least = min(followed)
-        yield ok(
-            subject, f"its watermarks are at most {max(0, now_ms - least) / 1000:.0f} s behind the clock"
-        )
+        seconds = max(0, now_ms - min(followed)) / 1000
+        yield ok(subject, f"its watermarks are at most {seconds:.0f} s behind the clock")
 
 
 def _advice(holding: HeldInput) -> str:

@@ -38,17 +38,13 @@ class Filter:
     grep: re.Pattern[str] | None = None
 
     def matches(self, letter: LoggedDeadLetter, decoder: Decoder) -> bool:
-        if self.origin_topic is not None and (
-            letter.origin is None or letter.origin.topic != self.origin_topic
-        ):
-            return False
-        if self.error is not None and letter.error != self.error:
-            return False
-        if self.since is not None and letter.time < self.since:
-            return False
-        if self.until is not None and letter.time >= self.until:
-            return False
-        return self.grep is None or any(self.grep.search(text) for text in _texts(letter, decoder))
+        return (
+            self.origin_topic in (None, letter.origin and letter.origin.topic)
+            and self.error in (None, letter.error)
+            and (self.since is None or letter.time >= self.since)
+            and (self.until is None or letter.time < self.until)
+            and (self.grep is None or any(self.grep.search(text) for text in _texts(letter, decoder)))
+        )
 
 
 def _texts(letter: LoggedDeadLetter, decoder: Decoder) -> Iterator[str]:
@@ -71,10 +67,5 @@ def filter_of(
         pattern = re.compile(grep) if grep is not None else None
     except (re.error, RecursionError, OverflowError) as problem:
         raise Refused(f"--grep {grep!r} is not a regular expression: {problem}") from problem
-    return Filter(
-        origin_topic,
-        error,
-        milliseconds(since, now) if since is not None else None,
-        milliseconds(until, now) if until is not None else None,
-        pattern,
-    )
+    begin, end = (None if each is None else milliseconds(each, now) for each in (since, until))
+    return Filter(origin_topic, error, begin, end, pattern)

@@ -217,14 +217,8 @@ def replay_command(
 
 def _report(group: str, done: Replayed, *, as_json: bool) -> None:
     if as_json:
-        show_json(
-            {
-                "group": group,
-                "sent": _names(done.sent),
-                "replayed_before": _names(done.before),
-                "rows": _names(done.rows),
-            }
-        )
+        before, rows = _names(done.before), _names(done.rows)
+        show_json({"group": group, "sent": _names(done.sent), "replayed_before": before, "rows": rows})
         return
     show_line(f"{count(len(done.sent), 'dead letter')} sent to {group}-retry")
     if done.before:

@@ -94,14 +94,8 @@ def lag(
         for topic in dict.fromkeys(each.place.topic for each in offsets)
     }
     if as_json:
-        show_json(
-            {
-                "group": group,
-                "lag": known_lag(offsets),
-                "topics": by_topic,
-                "partitions": [_offsets(each) for each in offsets],
-            }
-        )
+        partitions = [_offsets(each) for each in offsets]
+        show_json({"group": group, "lag": known_lag(offsets), "topics": by_topic, "partitions": partitions})
         return
     shown = [each for each in offsets if every or each.end]
     show_table(

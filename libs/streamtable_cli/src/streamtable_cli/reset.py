@@ -125,9 +125,8 @@ def reset(
         marks |= ends
         refuse_left_out(group, recreated, (move.place for move in moves))
         if to != "latest" and not accept_purged:
-            _refuse_purged(
-                cluster, group, [m for m in moves if targets is None or m.after < marks[m.place].high], marks
-            )
+            again = [m for m in moves if targets is None or m.after < marks[m.place].high]
+            _refuse_purged(cluster, group, again, marks)
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)
@@ -135,14 +134,9 @@ def reset(
             raise Refused("nothing was changed: give --yes to confirm")
         _apply(session, group, moves, tables if empty_table else ())
     if as_json:
-        show_json(
-            {
-                "group": group,
-                "emptied": tables[0] if empty_table else None,
-                "emptied_too": tables[1:] if empty_table else [],
-                "moves": list(map(_document, moves)),
-            }
-        )
+        first, others = (tables[0], tables[1:]) if empty_table else (None, [])
+        documents = list(map(_document, moves))
+        show_json({"group": group, "emptied": first, "emptied_too": others, "moves": documents})
     else:
         note(f"the offsets of {count(len(moves), 'partition')} were set")
 

@@ -56,11 +56,8 @@ def tail(
     Bytes that cannot be decoded are shown in hex, with the reason. With --last, records are ordered by time across all
     partitions, otherwise by offset within each partition.
     """
-    given = [
-        name
-        for name, value in (("--last", last), ("--offset", offset), ("--since", since))
-        if value is not None
-    ]
+    options = {"--last": last, "--offset": offset, "--since": since}
+    given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise typer.BadParameter(f"{' and '.join(given)} exclude each other")
     session = session_of(ctx)

@@ -37,30 +37,16 @@ def list_command(
     Records are counted as the offsets between start and end, which include transaction markers and compacted records.
     """
     with session_of(ctx).cluster() as cluster:
-        names = [
-            name
-            for name in cluster.admin.topic_partitions()
-            if internal or not name.startswith(INTERNAL_PREFIX)
-        ]
-        found = [
-            _topic(cluster, name, topic) for name, topic in sorted(cluster.admin.describe(names).items())
-        ]
+        known = cluster.admin.topic_partitions()
+        names = [name for name in known if internal or not name.startswith(INTERNAL_PREFIX)]
+        described = sorted(cluster.admin.describe(names).items())
+        found = [_topic(cluster, name, topic) for name, topic in described]
     if as_json:
         show_json(found)
         return
-    show_table(
-        ("topic", "partitions", "replicas", "cleanup.policy", "records"),
-        (
-            (
-                each["name"],
-                each["partitions"],
-                each["replicas"],
-                each["cleanup_policy"],
-                each["records"] if each["records"] is not None else "unknown: a partition has no leader",
-            )
-            for each in found
-        ),
-    )
+    unknown = "unknown: a partition has no leader"
+    rows = [[unknown if value is None else value for value in each.values()] for each in found]
+    show_table(("topic", "partitions", "replicas", "cleanup.policy", "records"), rows)
 
 
 def _topic(cluster: Cluster, name: str, topic: Any) -> dict[str, Any]:

@@ -60,11 +60,8 @@ def serve(runtime: ConsoleRuntime) -> int:
         cluster = opened.enter_context(connect(kafka, client_name=CLIENT_NAME))
         wait_for_topic(cluster.admin, topic, runtime.settings.start_timeout, signals)
         state_dir = runtime.views_dir
-        view = opened.enter_context(
-            App(kafka, state_dir, name="console", metrics=runtime.measured).view(
-                Table(topic, Bytes(), Bytes())
-            )
-        )
+        own = App(kafka, state_dir, name="console", metrics=runtime.measured)
+        view = opened.enter_context(own.view(Table(topic, Bytes(), Bytes())))
         settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}
         decoder = PageDecoder(released_schemas(records))
         clusters = Clusters(kafka)
@@ -79,16 +76,9 @@ def serve(runtime: ConsoleRuntime) -> int:
             opened.callback(each.stop)
         events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
         opened.callback(events.close)
-        parts = Parts(
-            collector,
-            clusters,
-            tables,
-            DeadLetters(clusters),
-            Runs(tables, runs_topic),
-            decoder,
-            events,
-            runtime.service.actions,
-        )
+        letters, runs = DeadLetters(clusters), Runs(tables, runs_topic)
+        actions = runtime.service.actions
+        parts = Parts(collector, clusters, tables, letters, runs, decoder, events, actions)
         edge = _edge(runtime, sign_in)
         app = build_web(
             parts,

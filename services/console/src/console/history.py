@@ -218,8 +218,8 @@ class History:
             {
                 "group": group,
                 "topic": topic,
-                "partition": partition,
-                "points": [list(point) for point in list(points)],
+                "partition": number,
+                "points": [list(each) for each in [*points]],
             }
-            for (group, topic, partition), points in sorted(dict(self._lags).items())
+            for (group, topic, number), points in sorted(dict(self._lags).items())
         ]

@@ -49,12 +49,9 @@ class Lags:
         for group in {group for group, _ in due}:
             try:
                 self._count(group, [place for of, place in due if of == group])
-            except (
-                StreamtableError
-            ) as error:  # no response, or this user may not read the group or its topics
-                log.info(
-                    "the lag is shown in offsets, records were not counted", group=group, reason=str(error)
-                )
+            except StreamtableError as error:  # no answer, or this user may not read the group or its topics
+                reason = str(error)
+                log.info("the lag is shown in offsets, records were not counted", group=group, reason=reason)
 
     def corrected(self, statuses: Mapping[str, ProcessStatus]) -> dict[str, ProcessStatus]:
         """Return the statuses with the lag in records instead of offsets, where they were counted."""

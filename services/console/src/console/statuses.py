@@ -50,11 +50,8 @@ def statuses_that_fit(
             warn(key, "a status cannot be read", str(error))
             continue
         if (entries := entries_of(status)) > entries_left:
-            warn(
-                key,
-                "a status is not shown",
-                f"with its {entries} entries there are more than {ENTRIES_MAX} of all",
-            )
+            reason = f"with its {entries} entries there are more than {ENTRIES_MAX} of all"
+            warn(key, "a status is not shown", reason)
             continue
         number += 1
         bytes_left -= len(value)
