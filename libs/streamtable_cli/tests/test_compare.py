@@ -155,6 +155,7 @@ def graphs(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         "from streamtable import *\nIN = Stream('in', String(), Long())\n"
         f"OLD = Group({old!r}, Input(IN, aggregate=Count()), Persist(Long()))\n"
         f"NEW = Group({new!r}, Input(IN, aggregate=Count()), Persist(Avro('long')))\n"
+        f"OLD_JSON, NEW_JSON = (Group(name, Input(IN, print), Persist(Json())) for name in ({old!r}, {new!r}))\n"
     )
     yield "compared_shop"
     del sys.modules["compared_shop"]
@@ -166,6 +167,29 @@ def test_rows_that_decode_to_the_same_value_do_not_differ(cli: Cli, versions: Ve
     both = ("group", "compare", versions.old, versions.new)
     ran = cli(*both, "--graph", f"{graphs}:OLD", "--graph", f"{graphs}:NEW", "--json").good()
     assert (ran.json["tables"]["differing"], ran.json["tables"]["same_value_in_other_bytes"]) == (0, 3)
+
+
+def test_a_boolean_and_the_number_that_python_takes_for_it_differ(
+    cli: Cli, versions: Versions, graphs: str
+) -> None:
+    same = {
+        b"float": (b"1", b"1.0"),
+        b"spaces": (b"[true, 2]", b"[true,2]"),
+        b"order": (b'{"a":1,"b":2}', b'{"b":2,"a":1}'),
+    }
+    others = {
+        b"one": (b"1", b"true"),
+        b"field": (b'{"paid":0}', b'{"paid":false}'),
+        b"item": (b"[[1]]", b"[[true]]"),
+    }
+    others |= {b"longer": (b"[1]", b"[1,2]"), b"more": (b"{}", b'{"a":1}'), b"kinds": (b"[]", b"{}")}
+    for side, group in enumerate((versions.old, versions.new)):
+        versions.stand(group, {key: rows[side] for key, rows in (same | others).items()})
+    both = ("group", "compare", versions.old, versions.new)
+    ran = cli(*both, "--graph", f"{graphs}:OLD_JSON", "--graph", f"{graphs}:NEW_JSON", "--json")
+    tables = ran.json["tables"]
+    assert (ran.code, tables["same_value_in_other_bytes"]) == (1, len(same))
+    assert {each["key"]["value"].encode() for each in tables["differences"]} == others.keys()
 
 
 def test_a_table_that_was_not_committed_exactly_once_is_read_to_its_end(cli: Cli, versions: Versions) -> None:

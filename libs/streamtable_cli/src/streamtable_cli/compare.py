@@ -270,7 +270,17 @@ def _digest(rows: Rows) -> int:
 def _same_value(decoder: Decoder, tables: tuple[str, str], old: bytes, new: bytes) -> bool:
     """Return whether a codec decodes both to the same value. Without a codec only equal bytes are the same."""
     one, other = decoder.value(tables[0], old), decoder.value(tables[1], new)
-    return (one.kind, one.value) == (other.kind, other.value) and not (one.problem or other.problem)
+    return one.kind == other.kind and _alike(one.value, other.value) and not (one.problem or other.problem)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two values are equal in JSON: true and 1, which Python takes for equal, are not, and 1 and 1.0 are."""
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(_alike(one[name], other[name]) for name in one)
+        case list(), list():
+            return len(one) == len(other) and all(map(_alike, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
