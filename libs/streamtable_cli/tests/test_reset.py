@@ -159,6 +159,30 @@ def test_offsets_are_set_by_time(cli: Cli, world: World) -> None:
     assert offsets(cli, group) == {(topic, 0): 1, (topic, 1): 0}
 
 
+@pytest.mark.parametrize("way", ["all", "named", "json", "a part"])
+def test_what_is_pending_in_its_own_topics_is_dropped_where_all_of_its_inputs_are_set(
+    way: str, plain: str, cli: Cli, world: World
+) -> None:
+    """The inputs, read again, hold the replayed dead letters; with a part of them, the others do not."""
+    stream = world.topics.name("in")
+    own = [world.topics.create(name, partitions=1) for name in ("g-loop", "g-retry")]
+    for topic in own:
+        world.send(topic, (b"k", b"pending"), partition=0)
+        world.commit(plain, {TopicPartition(topic, 0): 0})
+    flags = {
+        "all": ("--to", "earliest"),
+        "named": ("--to", "earliest", "--topic", stream),
+        "json": ("--to", json.dumps({stream: "earliest"})),
+        "a part": ("--to", json.dumps({stream: {"0": "earliest"}})),
+    }[way]
+    ran = cli("group", "reset", plain, *flags, "--yes").good()
+    assert {f"Pending records in {topic} are dropped" in ran.out for topic in own} == {way != "a part"}
+    expected = {(stream, 0): 0, (stream, 1): 0} | dict.fromkeys(((topic, 0) for topic in own), 1)
+    if way == "a part":
+        expected = {(stream, 0): 0, (stream, 1): 6} | dict.fromkeys(((topic, 0) for topic in own), 0)
+    assert offsets(cli, plain) == expected
+
+
 @pytest.mark.parametrize(
     ("to", "said"),
     [

@@ -92,8 +92,9 @@ def reset(
     a second time: reset such groups first, with --to latest --empty-table.
 
     Its own loop, visits and replayed dead letters are set to their ends unless they are named: the inputs hold the
-    replayed records, and unfinished work is dropped. A joined table whose changes it handles is set like an input: with
-    earliest, each row is handled as a newly inserted row.
+    replayed records, and unfinished work is dropped. Where only some partitions of its inputs are set, these topics stay
+    as they are. A joined table whose changes it handles is set like an input: with earliest, each row is handled as a newly
+    inserted row.
 
     A topic between two groups of a flow does not hold what the group behind it has handled. To process a flow again, reset
     the groups behind such topics first, with --to latest --empty-table, and then the group that reads the flow's streams.
@@ -111,17 +112,18 @@ def reset(
         tables = _tables(cluster, group, committed)
         named = {*(targets or ()), *(topic or ())}
         known = cluster.admin.topic_partitions()
-        # With expired offsets it has read nothing, as far as is known; its own topics have their records all the same.
-        there = {*known} if empty_table else {place.topic for place in read if not named}
-        ended = {f"{group}-{name}" for name in _ENDED} & there - named
+        asked = {*places_to_reset(cluster, group, read, targets, topic or [])}
+        own = {f"{group}-{name}" for name in _ENDED}
+        # With expired offsets it has read nothing, as far as is known; its own topics have their records all the same. Without
+        # a table a part of the inputs may be set: the others do not hold the pending records again.
+        whole = asked >= {place for place in read if place.topic not in own}
+        ended = own & ({*known} if empty_table else {place.topic for place in read if whole}) - named
         pending = {TopicPartition(name, number) for name in ended for number in range(known[name])}
-        places = sorted({*places_to_reset(cluster, group, read, targets, topic or [])} - pending)
-        marks = dict(cluster.admin.watermarks(places))
+        marks = dict(cluster.admin.watermarks(sorted(asked - pending)))
         moves = target_moves(cluster, to, targets, committed, marks)
         ends = cluster.admin.watermarks(pending)
-        moves = sorted(
-            [*moves, *target_moves(cluster, "latest", None, committed, ends)], key=lambda move: move.place
-        )
+        moves += target_moves(cluster, "latest", None, committed, ends)
+        moves.sort(key=lambda move: move.place)
         marks |= ends
         refuse_left_out(group, recreated, (move.place for move in moves))
         if to != "latest" and not accept_purged:
