@@ -146,6 +146,30 @@ def test_lag_in_its_own_topics_makes_a_version_not_comparable(cli: Cli, versions
     assert ran.json["lag"][versions.new] == 1
 
 
+def test_a_version_with_a_pending_call_or_a_retried_record_is_not_comparable(
+    cli: Cli, versions: Versions
+) -> None:
+    for group in (versions.old, versions.new):
+        versions.stand(group, encoded(ROWS))
+    calls = versions.world.create("g2-calls", partitions=2, config={"cleanup.policy": "compact"})
+    versions.world.send(
+        calls, (b"done", b"row"), (b"k", b"row"), (b"done", None), (b"\0", b"own"), partition=0
+    )
+
+    def comparable(position: int) -> list[bool]:
+        metadata = TablePosition(3, exact=True, tables={"calls": position}).encode()
+        versions.world.commit(versions.new, {TopicPartition(versions.input, 0): 200}, metadata)
+        ran = cli("group", "compare", versions.old, versions.new, "--json")
+        assert ran.json["states_not_compared"] == []
+        assert ran.code == (0 if ran.json["comparable"] else 1)
+        return [part["comparable"] for part in ran.json["partitions"]]
+
+    assert comparable(4) == [False, True]
+    versions.world.send(calls, (b"k", None), partition=0)
+    assert comparable(4) == [False, True], "that it is done was not committed with these offsets"
+    assert comparable(5) == [True, True]
+
+
 @pytest.fixture
 def graphs(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.chdir(tmp_path)

@@ -152,6 +152,23 @@ def test_a_group_with_unreplayed_dead_letters_is_not_dropped(cli: Cli, world: Wo
     until(lambda: left(world, group) == ([], False), "it has gone")
 
 
+def test_a_group_with_pending_calls_or_retried_records_is_not_dropped(
+    cli: Cli, world: World, group: str
+) -> None:
+    calls = world.create("g-calls", partitions=2)
+    world.send(calls, (b"done", b"row"), (b"k", b"row"), (b"done", None), (b"\0", b"own"), partition=1)
+    ran = cli("group", "drop", group, "--yes")
+    assert ran.code == 2
+    assert (
+        f"group {group!r} has 1 pending call or retried record: see `streamtable calls list {group}`"
+        in ran.err
+    )
+    assert len(left(world, group)[0]) == 4
+    ran = cli("group", "drop", group, "--yes", "--with-dead-letters", "--json").good()
+    assert ran.json["calls_not_done"] == 1
+    until(lambda: left(world, group) == ([], False), "it has gone")
+
+
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_an_interrupted_drop_can_be_repeated(
     after: int, cli: Cli, world: World, group: str, monkeypatch: pytest.MonkeyPatch

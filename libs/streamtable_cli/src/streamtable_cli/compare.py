@@ -1,6 +1,6 @@
 """`streamtable group compare`: compares the positions and the tables of two versions of a group."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Annotated, Any
@@ -9,26 +9,24 @@ import typer
 
 from streamtable.base.types import TopicPartition
 from streamtable.errors import StateLost
+from streamtable.graph.companion import TIMER_TABLES
 from streamtable.graph.group import HANDLED, IDS, STATES
-from streamtable.graph.timer import TIMERS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import DecodedValue, Decoder
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.lag import readable
 from streamtable_admin.offsets import named_tables
 from streamtable_admin.reading import read_to
-from streamtable_cli.consistent_cut import Cut, cuts_of
+from streamtable_cli.consistent_cut import Cut, Rows, apply, cuts_of
 from streamtable_cli.decoding import Schemas, decoder_of
 from streamtable_cli.output import AsJson, count, note, printable, show_json, show_table
 from streamtable_cli.session import session_of
 
 CHUNK_OFFSETS = 1_000_000
 """The approximate number of offsets of both tables that are in memory at a time, unless one partition has more."""
-INTERNAL = frozenset({IDS, HANDLED, STATES, *TIMERS.values()})
+INTERNAL = frozenset({IDS, HANDLED, STATES, *TIMER_TABLES.values()})
 """Internal tables of a group, in which two versions may differ."""
 _SUM = 1 << 128
-
-Rows = dict[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +115,10 @@ def compare(
 
     Compares the groups' own tables or, with --state, one of their states, such as a table of a flow; the output lists
     their states. Each table is read up to its position at the group's committed offsets. A partition is comparable if
-    both groups have committed the same offsets of all topics that both read, and have no lag in their own topics (loop,
-    retries, visits). Other partitions may differ because one group has applied more input; while both run, --wait
-    compares each partition at a moment when they are at the same offsets. Rows can still differ if a joined table had
-    other content when a record was joined.
+    both groups have committed the same offsets of all topics that both read, have no lag in their own topics (loop,
+    retries, visits), and no call or retried record is pending. Other partitions may differ because one group has applied
+    more input; while both run, --wait compares each partition at a moment when they are at the same offsets. Rows can
+    still differ if a joined table had other content when a record was joined.
 
     Exit code 1 if rows differ, a partition is not comparable, or a group is behind; with --wait, being behind together
     does not count.
@@ -193,7 +191,7 @@ def _compare_tables(
             for batch in read_to(
                 cluster, chunk, {p: ends[p] for p in places}, complete=True, advance=_from(advance, done)
             ):
-                _apply(rows[batch.place], batch.keys, batch.values)
+                apply(rows[batch.place], batch)
             done += sum(ends[place] - starts[place] for place in places)
             for number in numbers:
                 pair = (rows[TopicPartition(tables[0], number)], rows[TopicPartition(tables[1], number)])
@@ -221,16 +219,6 @@ def _chunks(
         chunk.append(number)
         size += more
     yield chunk
-
-
-def _apply(rows: Rows, keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> None:
-    for key, value in zip(keys, values, strict=True):
-        if key is None:
-            continue
-        if value is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = value
 
 
 def _compare(

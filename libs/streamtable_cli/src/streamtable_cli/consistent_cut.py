@@ -6,18 +6,21 @@ committed the same offsets of every topic that both read. Offsets that differ on
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamtable.base.types import Committed, TopicPartition
+from streamtable.base.types import Committed, RecordBatch, TopicPartition
+from streamtable.graph.companion import CALLS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.offsets import TablePosition, unread
+from streamtable_admin.reading import read_to
 
 AGAIN_S = 0.1
 
 Offsets = Mapping[TopicPartition, Committed]
+Rows = dict[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,42 @@ class Side(NamedTuple):
             return None
         ends = [each.end_of(self.group, self.table) for each in positions if each is not None]
         return max((end for end in ends if end is not None), default=None)
+
+    def pending(self, cluster: Cluster, numbers: Iterable[int]) -> Mapping[int, int]:
+        """Return the number of pending calls of some partitions, as of the committed offsets; see `pending_calls`."""
+        calls = self._replace(table=f"{self.group}-{CALLS}")
+        return pending_calls(cluster, self.group, {number: calls.position(number) for number in numbers})
+
+
+def pending_calls(cluster: Cluster, group: str, ends: Mapping[int, int | None]) -> Mapping[int, int]:
+    """Return the number of pending calls of a group, by partition; a record that `retried` keeps is one.
+
+    Args:
+        cluster: The Kafka of the group.
+        group: The name of the group.
+        ends: For each partition the position in their changelog where the read ends; None: at its end.
+    """
+    known = cluster.admin.topic_partitions().get(topic := f"{group}-{CALLS}", 0)
+    marks = cluster.admin.watermarks([TopicPartition(topic, number) for number in ends if number < known])
+    stops = {
+        place: mark.high if (end := ends[place.partition]) is None else end for place, mark in marks.items()
+    }
+    found: dict[int, Rows] = {}
+    for batch in read_to(cluster, {place: mark.low for place, mark in marks.items()}, stops):
+        apply(found.setdefault(batch.partition, {}), batch)
+    # A command to the calls of a partition, such as its pause, has a row that begins so.
+    return {number: sum(not key.startswith(b"\0") for key in rows) for number, rows in found.items()}
+
+
+def apply(rows: Rows, batch: RecordBatch) -> None:
+    """Apply changes to the rows of a table."""
+    for key, value in zip(batch.keys, batch.values, strict=True):
+        if key is None:
+            continue
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value
 
 
 def cuts_of(
@@ -125,11 +164,13 @@ def _look(cluster: Cluster, sides: tuple[Side, Side], shared: list[str], numbers
         if place.topic in shared and place in new
     }
     same = _same(cluster, old, new, [place for place, by in ahead.items() if by])
+    pending = [side.pending(cluster, numbers) for side in sides]
     cuts = []
     for number in numbers:
         there = [TopicPartition(topic, number) for topic in shared]
         equal = all(place in ahead and (ahead[place] == 0 or place in same) for place in there)
-        # A group's own loop and retries are input too: unprocessed records there are missing in its table.
+        # A group's own loop and retries are input too: unprocessed records there are missing in its table. So are results of
+        # calls that are pending, and records that wait for their next attempt.
         behind = [_of(lag, number, lambda topic: topic not in shared) for lag in lags]
         cuts.append(
             Cut(
@@ -138,7 +179,7 @@ def _look(cluster: Cluster, sides: tuple[Side, Side], shared: list[str], numbers
                 {place.topic: new[place].next_offset for place in there if place in new},
                 (_of(lags[0], number), _of(lags[1], number)),
                 (sides[0].position(number), sides[1].position(number)),
-                equal and not any(behind),
+                equal and not any(behind) and not any(each.get(number) for each in pending),
             )
         )
     return cuts

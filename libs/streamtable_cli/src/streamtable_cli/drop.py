@@ -15,11 +15,13 @@ import typer
 from streamtable import Group
 from streamtable.base.topics import legal_name
 from streamtable.base.types import Committed, TopicPartition
+from streamtable.graph.companion import CALLS
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.declared import load
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.offsets import named_tables, unread
+from streamtable_cli.consistent_cut import pending_calls
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_groups
 from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
@@ -39,6 +41,7 @@ class Remains:
         committed: Its committed offsets.
         letters: The dead letters that were never replayed.
         retries: The number of records in the retry topic that the group has not processed.
+        calls: The number of its pending calls, and of the records that wait for their next attempt.
     """
 
     group: str
@@ -46,6 +49,7 @@ class Remains:
     committed: Mapping[TopicPartition, Committed]
     letters: list[LoggedDeadLetter]
     retries: int
+    calls: int
 
 
 def drop(
@@ -53,7 +57,10 @@ def drop(
     group: GroupName,
     *,
     with_dead_letters: Annotated[
-        bool, typer.Option("--with-dead-letters", help="Also if some were never replayed or processed.")
+        bool,
+        typer.Option(
+            "--with-dead-letters", help="Also if some were never replayed or processed, or calls are pending."
+        ),
     ] = False,
     file: Annotated[
         Path | None,
@@ -134,21 +141,15 @@ def _remains(cluster: Cluster, group: str) -> Remains:
     letters: list[LoggedDeadLetter] = []
     if topics.get(f"{group}-dead-letters"):
         letters = DeadLetterLog(cluster, group).read(complete=True)
-    retry = f"{group}-retry"
-    starts = (
-        {
-            place: committed[place].next_offset if place in committed else 0
-            for place in cluster.partitions(retry)
-        }
-        if retry in topics
-        else {}
-    )
+    retries = cluster.partitions(f"{group}-retry") if f"{group}-retry" in topics else []
+    starts = {place: committed[place].next_offset if place in committed else 0 for place in retries}
     return Remains(
         group,
         topics,
         committed,
         [each for each in letters if each.replayed is None],
-        sum(unread(cluster, starts).values()) if starts else 0,
+        sum(unread(cluster, starts).values()),
+        sum(pending_calls(cluster, group, dict.fromkeys(range(known.get(f"{group}-{CALLS}", 0)))).values()),
     )
 
 
@@ -181,7 +182,7 @@ def _refuse_needed(cluster: Cluster, found: Remains, declared: Mapping[str, str]
 
 
 def _refuse_letters(found: Remains, *, given_up: bool) -> None:
-    if given_up or not (found.letters or found.retries):
+    if given_up or not (found.letters or found.retries or found.calls):
         return
     parts = []
     if found.letters:
@@ -190,9 +191,12 @@ def _refuse_letters(found: Remains, *, given_up: bool) -> None:
         parts.append(f"{count(len(found.letters), 'dead letter')} never replayed ({names}{more})")
     if found.retries:
         parts.append(f"{count(found.retries, 'record')} in {found.group}-retry that it has not processed")
+    if found.calls:
+        parts.append(count(found.calls, "pending call or retried record", "pending calls or retried records"))
+    lists = ["dead-letters list"] * bool(found.letters or found.retries) + ["calls list"] * bool(found.calls)
+    see = " and ".join(f"`streamtable {each} {found.group}`" for each in lists)
     raise Refused(
-        f"group {found.group!r} has {' and '.join(parts)}: see `streamtable dead-letters list {found.group}`, or "
-        "give --with-dead-letters to delete them too"
+        f"group {found.group!r} has {' and '.join(parts)}: see {see}, or give --with-dead-letters to delete them too"
     )
 
 
@@ -218,4 +222,5 @@ def _document(found: Remains) -> dict[str, Any]:
         "topics": list(found.topics),
         "dead_letters_never_replayed": [letter.name for letter in found.letters],
         "retries_not_done": found.retries,
+        "calls_not_done": found.calls,
     }

@@ -26,8 +26,8 @@ from streamtable.base.ports import TopicDescription
 from streamtable.base.topics import TABLE_CONFIG, legal_name
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import RetryLater
+from streamtable.graph.companion import TIMER_TABLES
 from streamtable.graph.group import HANDLED, IDS, STATES
-from streamtable.graph.timer import TIMERS
 from streamtable.tables.kept import left_names
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
@@ -40,7 +40,7 @@ from streamtable_cli.session import CommandSession, session_of
 
 CHANGE_S = 30.0
 BROKERS_DEFAULT = -1
-OWN = ("table", IDS, HANDLED, STATES, *TIMERS.values(), "loop", "visits", "retry", "dead-letters")
+OWN = ("table", IDS, HANDLED, STATES, *TIMER_TABLES.values(), "loop", "visits", "retry", "dead-letters")
 """Suffixes of a group's topics, in the order in which a drop deletes them; its state tables are deleted before them."""
 _ENDED = "loop", "visits", "retry"
 """The topics of a group whose records its inputs, when they are read again, produce again or still hold."""
@@ -163,7 +163,9 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
     if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
         found.append(f"{group}-table")
     left = left_tables(committed)
-    for name in dict.fromkeys([IDS, HANDLED, STATES, *TIMERS.values(), *named_tables(committed), *left]):
+    for name in dict.fromkeys(
+        [IDS, HANDLED, STATES, *TIMER_TABLES.values(), *named_tables(committed), *left]
+    ):
         topic = f"{group}-{name}"
         if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
             found.append(topic)
