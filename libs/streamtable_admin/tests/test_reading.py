@@ -96,6 +96,29 @@ def test_the_first_and_the_last_records_are_found_by_offset_and_by_time(
     assert starts_at(cluster, marks, time_ms=2000) == ends
 
 
+def test_no_record_of_another_partition_is_left_out_between_those_that_are_shown(
+    cluster: Cluster, topics: Topics, broker: Broker
+) -> None:
+    """The large records of a partition take all the memory that there is."""
+    topic = topics.create("mixed", partitions=2, config={"retention.ms": "-1"})
+    producer = Producer({"enable.idempotence": True, "bootstrap.servers": broker.bootstrap_servers})
+    for number in range(120):
+        large = number % 2 == 0
+        producer.produce(
+            topic, bytes(20_000) if large else b"", b"k", partition=number % 2, timestamp=1000 + number
+        )
+    assert producer.flush(30) == 0
+    marks = cluster.admin.watermarks(cluster.partitions(topic))
+    starts, ends = ({place: mark[side] for place, mark in marks.items()} for side in (0, 1))
+    limits = ReadLimits(bytes_max=200_000)
+    first = [each.timestamp for each in first_records(cluster, starts, ends, 50, limits=limits)]
+    assert first == list(range(1000, 1000 + len(first)))
+    last = [each.timestamp for each in last_records(cluster, marks, 50, limits=limits)]
+    assert last == list(range(1120 - len(last), 1120))
+    assert 15 < len(first) < 25
+    assert 15 < len(last) < 25
+
+
 def test_records_behind_an_open_transaction_are_reported_as_missing_or_fail_a_complete_read(
     broker: Broker, cluster: Cluster, place: TopicPartition, observer: Observer, topics: Topics
 ) -> None:

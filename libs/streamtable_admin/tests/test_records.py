@@ -35,6 +35,17 @@ def test_large_records_make_room_for_later_ones() -> None:
     assert offsets(kept, A) == [7, 8, 9]
 
 
+def test_the_records_that_are_furthest_in_time_give_way_to_others() -> None:
+    last, first = (Kept([A, B], 500, 3500, first=first) for first in (False, True))
+    for kept, expected in ((last, ([3], [3])), (first, ([0], [0]))):
+        for place in (A, B):
+            kept.add(place, [TopicRecord(place, n, 10 * n, b"", bytes(1000), ()) for n in range(4)])
+        assert (offsets(kept, A), offsets(kept, B)) == expected
+        assert kept.dropped
+    assert last.cuts == {A: 20, B: 20}
+    assert first.cuts == {A: 10, B: 10}
+
+
 def test_large_records_end_a_look_at_the_first_ones() -> None:
     kept = Kept([A], 500, BYTES_MAX, first=True)
     kept.add(A, (record(A, offset, BYTES_MAX // 2) for offset in range(3)))

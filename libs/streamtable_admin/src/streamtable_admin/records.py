@@ -52,10 +52,10 @@ def collect(
     ends: Mapping[TopicPartition, int],
     *,
     keep: int,
-    first: bool = False,
     complete: bool = False,
     limits: ReadLimits = PATIENT,
     selected: Callable[[TopicRecord], bool] = lambda _: True,
+    reached: dict[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, deque[TopicRecord]]:
     """Read committed records into memory, as many as the limits allow.
 
@@ -64,16 +64,16 @@ def collect(
         starts: The first offset of each partition.
         ends: The offset behind the last record of each partition.
         keep: The number of records to keep of each partition: the last ones.
-        first: Keep the first ones instead, and read no further.
         complete: Fail rather than leave a record out.
         limits: The limits of the read, and of the records kept in memory.
         selected: Whether a record is kept.
+        reached: Filled with the offset that the read has reached in each partition.
 
     Raises:
         RetryLater: The broker has stopped answering, or the read is incomplete although it has to be complete.
     """
-    kept = Kept(starts, keep, limits.bytes_max, first=first)
-    for batch in read_to(cluster, starts, ends, complete=complete, limits=limits, enough=kept.enough):
+    kept = Kept(starts, keep, limits.bytes_max, first=False)
+    for batch in read_to(cluster, starts, ends, complete=complete, limits=limits, reached=reached):
         kept.add(batch.place, filter(selected, records_of(batch)))
     if complete and kept.dropped:
         raise RetryLater("there are more records than are kept in memory; ask for fewer")
@@ -83,12 +83,13 @@ def collect(
 def last_records(
     cluster: Cluster, marks: Mapping[TopicPartition, Watermarks], count: int, *, limits: ReadLimits = PATIENT
 ) -> list[TopicRecord]:
-    """Return the last records of these partitions together, in the order of time.
+    """Return the last records of these partitions together, in the order of time; fewer if they reach the limit of bytes.
 
     Where transaction markers and compaction leave too few records, it looks further back, unless the records found have
     reached the limit of bytes already.
     """
     found: dict[TopicPartition, deque[TopicRecord]] = {}
+    cuts: Mapping[TopicPartition, int] = {}
     pending, window = dict(marks), count
     deadline = time.monotonic() + limits.total
     while pending and count and time.monotonic() < deadline:
@@ -98,7 +99,7 @@ def last_records(
         for batch in read_to(cluster, starts, ends, limits=limits):
             kept.add(batch.place, records_of(batch))
         found |= kept.records
-        if kept.full:
+        if cuts := kept.cuts:
             break
         pending = {
             place: mark
@@ -106,7 +107,7 @@ def last_records(
             if len(found[place]) < count and starts[place] > mark.low
         }
         window *= _WIDER
-    return _by_time(found)[-count:] if count else []
+    return _by_time(found, cuts, first=False)[-count:] if count else []
 
 
 def first_records(
@@ -117,8 +118,14 @@ def first_records(
     *,
     limits: ReadLimits = PATIENT,
 ) -> list[TopicRecord]:
-    """Return the first records from the given offsets on, of these partitions together, in the order of time."""
-    return _by_time(collect(cluster, starts, ends, keep=count, first=True, limits=limits))[:count]
+    """Return the first records from the given offsets on, of these partitions together, in the order of time.
+
+    There are fewer if they reach the limit of bytes.
+    """
+    kept = Kept(starts, count, limits.bytes_max, first=True)
+    for batch in read_to(cluster, starts, ends, limits=limits, enough=kept.enough):
+        kept.add(batch.place, records_of(batch))
+    return _by_time(kept.records, kept.cuts, first=True)[:count]
 
 
 def starts_at(
@@ -135,9 +142,19 @@ def starts_at(
     return {place: mark.high if (at := found[place]) is None else at for place, mark in marks.items()}
 
 
-def _by_time(found: Mapping[TopicPartition, Iterable[TopicRecord]]) -> list[TopicRecord]:
+def _by_time(
+    found: Mapping[TopicPartition, Iterable[TopicRecord]], cuts: Mapping[TopicPartition, int], *, first: bool
+) -> list[TopicRecord]:
+    """Return records in the order of time, without those beyond an omitted one: none lies between those that are shown."""
     records = [record for part in found.values() for record in part]
-    return sorted(records, key=lambda record: (record.timestamp, record.place, record.offset))
+    records.sort(key=lambda record: (record.timestamp, record.place, record.offset))
+    if not cuts or len(found) == 1:
+        return records
+    if first:
+        end = min(cuts.values())
+        return [record for record in records if record.timestamp <= end] or records[:1]
+    begin = max(cuts.values())
+    return [record for record in records if record.timestamp >= begin] or records[-1:]
 
 
 class Kept:
@@ -145,12 +162,13 @@ class Kept:
 
     Attributes:
         dropped: Whether some records were omitted.
-        full: Whether some were omitted because of their size.
+        cuts: The partitions with records that were omitted because of their size, and the time of the last such record.
     """
 
     def __init__(self, places: Iterable[TopicPartition], keep: int, bytes_max: float, *, first: bool) -> None:
         self.records: dict[TopicPartition, deque[TopicRecord]] = {place: deque() for place in places}
-        self.dropped = self.full = False
+        self.dropped = False
+        self.cuts: dict[TopicPartition, int] = {}
         self._keep = keep
         self._bytes_max = bytes_max
         self._first = first
@@ -158,7 +176,7 @@ class Kept:
 
     def enough(self, place: TopicPartition) -> bool:
         """Return whether no more records of this partition are needed."""
-        return self._first and (self._bytes > self._bytes_max or len(self.records[place]) >= self._keep)
+        return self._first and (place in self.cuts or len(self.records[place]) >= self._keep)
 
     def add(self, place: TopicPartition, records: Iterable[TopicRecord]) -> None:
         part = self.records[place]
@@ -168,13 +186,21 @@ class Kept:
             part.append(record)
             self._bytes += record.size
             if len(part) > self._keep:
-                self._drop(part)
-        while not self._first and self._bytes > self._bytes_max:
-            if sum(map(len, self.records.values())) == 1:
-                return
-            self.full = True
-            self._drop(max(self.records.values(), key=len))
+                self._drop(place)
+            while self._bytes > self._bytes_max and sum(map(len, self.records.values())) > 1:
+                furthest = self._furthest()
+                self.cuts[furthest] = self._drop(furthest)
 
-    def _drop(self, part: deque[TopicRecord]) -> None:
-        self._bytes -= part.popleft().size
+    def _furthest(self) -> TopicPartition:
+        """Return the partition with the latest of the first records, or the earliest of the last ones."""
+        there = {place: part for place, part in self.records.items() if part}
+        if self._first:
+            return max(there, key=lambda place: there[place][-1].timestamp)
+        return min(there, key=lambda place: there[place][0].timestamp)
+
+    def _drop(self, place: TopicPartition) -> int:
+        """Omit a record of a partition. Returns its time."""
+        record = self.records[place].pop() if self._first else self.records[place].popleft()
+        self._bytes -= record.size
         self.dropped = True
+        return record.timestamp
