@@ -63,7 +63,7 @@ _HOURS: Final = [
     for each in range(3)
 ]
 FILLED: Final[dict[str, Any]] = {
-    "/api/letters/click-count": {"letters": [_letter(number) for number in range(3)]},
+    "/api/letters/click-count": {"letters": [_letter(number) for number in range(3)], "complete": True},
     "/api/topics/user-clicks/records": {"records": [_record(n, _text(f"user-{n}"), _click(f"user-{n}")) for n in range(30)]},
     "/api/topics/inventory-by-product-hours/records": {
         "records": [_record(number, row["key"], row["value"]) for number, row in enumerate(reversed(_HOURS))]
@@ -74,7 +74,7 @@ FILLED: Final[dict[str, Any]] = {
     **{f"/api/runs/{run['run']}": run for run in RUNS},
 }  # fmt: skip
 EMPTY: Final[dict[str, Any]] = {
-    "/api/letters/click-count": {"letters": []},
+    "/api/letters/click-count": {"letters": [], "complete": True},
     "/api/topics/user-clicks/records": {"records": []},
     "/api/tables/click-count-table/rows": {"rows": [], "next": None, "age_seconds": 0.0, "offset": 0},
     "/api/tables/inventory-by-product-hours/rows": {

@@ -181,6 +181,7 @@ class DeadLetterLog:
         *,
         partitions: Iterable[int] = (),
         complete: bool = False,
+        reached: dict[TopicPartition, int] | None = None,
     ) -> list[LoggedDeadLetter]:
         """Return the selected dead letters, in the order of partition and offset.
 
@@ -188,6 +189,8 @@ class DeadLetterLog:
             selected: Whether a letter is returned.
             partitions: The partitions to read; all if there are none.
             complete: Wait for open transactions, which may hold a marker.
+            reached: Filled with the offset that the read has reached in each partition. Behind it there may be other letters,
+                and markers of those that are returned.
 
         Raises:
             NoSuchTopic: The group has no dead-letter topic, or no such partition.
@@ -196,7 +199,7 @@ class DeadLetterLog:
         places = self.cluster.partitions(self.topic, partitions)
         marks = self.cluster.admin.watermarks(places)
         starts = {place: max(mark.low, mark.high - self.newest) for place, mark in marks.items()}
-        return self._read(starts, marks, selected, complete=complete)
+        return self._read(starts, marks, selected, complete=complete, reached=reached)
 
     def named(self, names: Collection[str], *, complete: bool = False) -> list[LoggedDeadLetter]:
         """Return the dead letters of these names.
@@ -229,6 +232,7 @@ class DeadLetterLog:
         selected: Callable[[LoggedDeadLetter], bool],
         *,
         complete: bool,
+        reached: dict[TopicPartition, int] | None = None,
     ) -> list[LoggedDeadLetter]:
         replayed: dict[tuple[int, int], int] = {}
 
@@ -247,6 +251,7 @@ class DeadLetterLog:
             complete=complete,
             limits=self.limits,
             selected=is_selected,
+            reached=reached,
         )
         letters = [LoggedDeadLetter.of(record) for _, part in sorted(found.items()) for record in part]
         return [replace(letter, replayed=replayed.get(letter.id)) for letter in letters]

@@ -1,19 +1,22 @@
 """Dead letters of groups as JSON, and their replay on request."""
 
 import time
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
 from console.clusters import LIMITS, Clusters
 from console.decode import PageDecoder
+from streamtable.base.types import TopicPartition
 from streamtable.errors import RetryLater, StreamtableError
 from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter, ReplayTimeouts
 from streamtable_admin.errors import NotFound, Refused
 
 LETTERS_MAX: Final = 500
-NEWEST: Final = 20_000
-"""The number of latest offsets of each partition that are read for a list."""
+WINDOWS: Final = (1_000, 20_000)
+"""The number of latest offsets of each partition that are read for a list: first, and if there are too few letters in them.
+The marker of a replayed letter stands behind it, so that these are read to their end, or not at all."""
 RAW_BYTES_MAX: Final = 4096
 _TIMEOUTS: Final = ReplayTimeouts(open=4.0, commit=4.0)
 
@@ -42,14 +45,26 @@ class DeadLetters:
 
     clusters: Clusters
 
-    def latest(self, group: str, limit: int) -> list[LoggedDeadLetter]:
-        """Return the latest letters of a group, the latest first. Raises `NoSuchTopic`, `RetryLater`."""
+    def latest(self, group: str, limit: int) -> tuple[list[LoggedDeadLetter], bool]:
+        """Return the latest letters of a group, the latest first, and whether all that belong to them were read.
+
+        Raises `NoSuchTopic`, `RetryLater`.
+        """
+        letters: list[LoggedDeadLetter] = []
         with self.clusters.connected() as cluster:
-            letters = DeadLetterLog(cluster, group, NEWEST, LIMITS).read()
-        letters.sort(
-            key=lambda each: (each.record.timestamp, each.record.place, each.record.offset), reverse=True
-        )
-        return letters[:limit]
+            marks = cluster.admin.watermarks(cluster.partitions(DeadLetterLog(cluster, group).topic))
+            for window in WINDOWS:
+                reached = dict[TopicPartition, int]()
+                found = DeadLetterLog(cluster, group, window, LIMITS).read(reached=reached)
+                whole = all(reached[place] >= mark.high for place, mark in marks.items())
+                if whole or window == WINDOWS[0]:
+                    letters = found
+                counts = Counter(each.record.place for each in found)
+                few = [p for p, mark in marks.items() if mark.high - mark.low > window and counts[p] < limit]
+                if not (whole and few):
+                    break
+        letters.sort(key=lambda each: (each.record.timestamp, each.id), reverse=True)
+        return letters[:limit], whole and not few
 
     def replay(self, group: str, names: Collection[str], *, again: bool) -> dict[str, list[str]]:
         """Replay dead letters.

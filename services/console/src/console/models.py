@@ -366,6 +366,7 @@ class Letters(BaseModel):
     """Dead letters, the latest first."""
 
     letters: list[Letter]
+    complete: Annotated[bool, Field(description="false: there may be others, as not all was read")]
 
 
 class Replayed(BaseModel):

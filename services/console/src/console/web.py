@@ -287,8 +287,9 @@ def _add_letters(app: FastAPI, parts: Parts) -> None:
     def get_letters(group: Name, limit: Limit = 100) -> Any:
         """The latest dead letters of a group."""
         with _found():
-            found = parts.letters.latest(group, limit)
-        return _answer({"letters": [letter_document(letter, parts.decoder) for letter in found]})
+            found, complete = parts.letters.latest(group, limit)
+        letters = [letter_document(letter, parts.decoder) for letter in found]
+        return _answer({"letters": letters, "complete": complete})
 
     @app.post(
         "/api/letters/{group}/replay",

@@ -17,6 +17,7 @@ export const letters = {
   begin(place, group) {
     this.group = group;
     this.found = [];
+    this.complete = true;
     this.fleet = null;
     this.chosen = new Set();
     if (!group) {
@@ -52,10 +53,12 @@ export const letters = {
   },
   async look() {
     try {
-      this.found = (await get(`api/letters/${encodeURIComponent(this.group)}?limit=200`)).letters;
+      const { letters, complete } = await get(`api/letters/${encodeURIComponent(this.group)}?limit=200`);
+      Object.assign(this, { found: letters, complete });
+      const more = complete ? "" : " There may be others, and some may have been sent again: not all records were read.";
       this.chosen = new Set();
       const open = this.found.filter((each) => !each.replayed).length;
-      say(this.found.length ? `${number(this.found.length)} dead letters, the latest first; ${number(open)} of them were not sent again yet.` : "");
+      say(this.found.length ? `${number(this.found.length)} dead letters, the latest first; ${number(open)} of them were not sent again yet.${more}` : more);
       this.draw();
     } catch (error) {
       say(error.message, true);
@@ -65,7 +68,7 @@ export const letters = {
     const place = element("letters");
     if (!place) return;
     const actions = this.fleet?.actions ?? false;
-    show(place, this.found.length ? this.found.map((each) => this.letter(each, actions)) : h("p", { class: "empty" }, "This group has no dead letters."));
+    show(place, this.found.length ? this.found.map((each) => this.letter(each, actions)) : h("p", { class: "empty" }, this.complete ? "This group has no dead letters." : "No dead letters were read."));
     element("choose-all").hidden = !actions || !this.found.some((each) => !each.replayed);
     const button = element("replay");
     button.hidden = !actions || !this.found.length;
