@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from streamtable import Group, Input, Json, Kafka, Persist, Stream, String
 from streamtable.base.types import TopicPartition
 from streamtable.errors import ConfigurationError, NotReady
+from streamtable.graph.group import Changes
 from streamtable.kafka import GroupDescription, GroupMember
-from streamtable_query import QueryAddress
+from streamtable_query import Query, QueryAddress
 from streamtable_query.owners import PartitionOwners
 
 DEADLINE = 1_000.0
@@ -113,3 +116,12 @@ def test_a_member_without_an_address_is_named(owners: PartitionOwners, coordinat
     coordinator.clients = {0: "g.worker-1"}
     with pytest.raises(ConfigurationError, match=r"'g.worker-1' at 10.0.0.9"):
         owners.owner(0, since=0, deadline=DEADLINE)
+
+
+def test_the_table_of_a_group_that_handles_changes_of_another_table_alone_can_be_asked() -> None:
+    stream = Stream("in", String(), Json())
+    first: Group[str, Any] = Group("first", Input(stream, lambda ctx, event: ctx.set(event)), Persist(Json()))
+    changes: Changes[str, Any, Any] = Changes(first.table, lambda ctx, change: ctx.set(change.new))
+    second: Group[str, Any] = Group("second", changes, Persist(Json()))
+    with Query(Kafka("127.0.0.1:9"), second, second.table, timeout=0.1) as query, pytest.raises(NotReady):
+        query.get("k")

@@ -82,7 +82,7 @@ class Query(TableQueries[K, V]):
             table,
             group.name,
             group.name,
-            partial(PartitionOwners, group.name, group.inputs[0].stream.name),
+            partial(PartitionOwners, group.name, group.input_topics[0]),
             None if local is None else ProcessorSource(local),
             Asking(timeout, max_age, stale_ok),
             copies=False,
