@@ -193,6 +193,9 @@ def test_what_is_pending_in_its_own_topics_is_dropped_where_all_of_its_inputs_ar
         ("-1", "expected earliest"),
         ("{", "not valid JSON"),
         ("{}", "offsets by topic"),
+        ('{"IN": {}}', "offsets by topic"),
+        ('{"IN": {"00": 1}}', "no partition '00'"),
+        ('{"IN": {"0": 1, "00": "latest"}}', "no partition '00'"),
         ("{" * 100_000, "not valid JSON"),
         ('{"IN": {"0": 1, "0": 2}}', "stands twice"),
         ('{"IN": {"0": 1}, "IN": {"0": 1}}', "stands twice"),
@@ -213,7 +216,7 @@ def test_what_is_pending_in_its_own_topics_is_dropped_where_all_of_its_inputs_ar
         ("@/none/of/ours", "cannot be read"),
         ("@", "cannot be read"),
     ],
-    ids=range(26),
+    ids=range(29),
 )
 def test_an_invalid_target_is_rejected(to: str, said: str, plain: str, cli: Cli, world: World) -> None:
     before = offsets(cli, plain)

@@ -42,7 +42,7 @@ def parse_targets(to: str, topics: list[str]) -> Mapping[str, Any] | None:
         found = json.loads(to, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise Refused(f"--to: not valid JSON: {error}") from error
-    if not isinstance(found, dict) or not found:
+    if not isinstance(found, dict) or not found or {} in found.values():
         raise Refused('--to: expected offsets by topic: {"topic": {"0": 17}}')
     return found
 
@@ -76,7 +76,8 @@ def places_to_reset(
             places += [TopicPartition(name, number) for number in range(known[name])]
             continue
         for text in given:
-            if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < known[name]):  # noqa: PLR2004 - digits
+            digits = text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - more are no partition
+            if not (digits and text == str(int(text)) and int(text) < known[name]):
                 raise Refused(f"--to: {name!r} has no partition {text[:40]!r}: it has 0 to {known[name] - 1}")
             places.append(TopicPartition(name, int(text)))
     return sorted(set(places))
