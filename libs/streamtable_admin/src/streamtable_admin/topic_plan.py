@@ -9,11 +9,19 @@ GROW_ONLY: Mapping[str, str] = {
     "retention.ms": "records would be deleted",
     "retention.bytes": "records would be deleted",
     "min.compaction.lag.ms": "records that an audit needs would be compacted away",
+    "max.compaction.lag.ms": "records that an audit needs would be compacted away",
     "delete.retention.ms": "local copies that are up to date would be discarded, or keep deleted rows",
     "max.message.bytes": "records that fit today would be refused",
+    "message.timestamp.before.max.ms": "records that fit today would be refused",
+    "message.timestamp.after.max.ms": "records that fit today would be refused",
     "min.insync.replicas": "acknowledged records could be lost",
 }
 """Settings that may be raised but not lowered, and what lowering would do. -1 stands for no limit."""
+REFUSED: Mapping[tuple[str, str], str] = {
+    ("unclean.leader.election.enable", "true"): "acknowledged records could be lost",
+    ("message.timestamp.type", "LogAppendTime"): "the times of events would be lost",
+}
+"""Values that a topic does not get, and what they would do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +87,9 @@ def _differences(topic: TopicDescription, found: TopicDescription) -> Iterator[T
 def _problem(name: str, found: str, declared: str) -> str:
     if name == "cleanup.policy":
         return "rows of tables would be deleted by age, or events deleted by key; alter it by hand if that is intended"
-    if name in GROW_ONLY and _limit(declared) < _limit(found):
-        return f"{GROW_ONLY[name]}; alter it by hand if meant"
-    return ""
+    lowered = GROW_ONLY.get(name, "") if _limit(declared) < _limit(found) else ""
+    problem = REFUSED.get((name, declared)) or lowered
+    return f"{problem}; alter it by hand if meant" if problem else ""
 
 
 def _limit(text: str) -> float:
