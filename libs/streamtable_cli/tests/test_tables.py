@@ -82,9 +82,13 @@ def test_a_row_of_a_window_is_searched_in_the_partition_of_its_key(
         f"TABLE = Table({table!r}, WindowedKey(String(), 60_000), Long())\n"
         "GROUP = Group('g', Input(Stream('in', String(), Long()), lambda ctx, _: None), Lookup(TABLE))\n"
     )
-    for data in keys.values():
-        get = cli("table", "get", table, data.hex(), "--key-type", "hex", "--graph", "windows_shop:GROUP")
-        assert "long 1" in get.good().out
+    for key, data in keys.items():
+        for asked in ((data.hex(), "--key-type", "hex"), (json.dumps([key, 0, 60_000]),)):
+            assert "long 1" in cli("table", "get", table, *asked, "--graph", "windows_shop:GROUP").good().out
+    for wrong in ('"a"', '["a", 0]', '["a", "0", 60000]', "[1, 0, 60000]"):
+        ran = cli("table", "get", table, wrong, "--graph", "windows_shop:GROUP")
+        assert ran.code == 2
+        assert 'A key in a window is a list, such as ["alice", START_MS, END_MS]' in " ".join(ran.err.split())
     del sys.modules["windows_shop"]
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Bytes, Long, String
-from streamtable.base.ports import Codec
+from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import DeserializationError, SerializationError
+from streamtable.flow import Windowed
 from streamtable_admin.decode import Decoder, decoder_for, known_schemas, schemas_in
 from streamtable_admin.errors import Refused
 from streamtable_cli.modules import load_groups
@@ -62,11 +63,16 @@ def key_bytes(text: str, kind: KeyType | None, codec: Codec[Any] | None) -> byte
     if kind is None and codec is not None and not isinstance(codec, String):
         kind = KeyType.LONG if isinstance(codec, Long) else KeyType.HEX if isinstance(codec, Bytes) else None
         if kind is None:
+            windowed = isinstance(codec, WindowedKeys)
             try:
-                return codec.encode(json.loads(text))
-            except (ValueError, SerializationError, DeserializationError) as error:
+                value = json.loads(text)
+                return codec.encode(Windowed(*value) if windowed and isinstance(value, list) else value)
+            except (TypeError, ValueError, SerializationError, DeserializationError) as error:
+                form = (
+                    '. A key in a window is a list, such as ["alice", START_MS, END_MS]' if windowed else ""
+                )
                 raise Refused(
-                    f"key {text!r}, read as JSON, does not fit the graph's codec: {error}"
+                    f"key {text!r}, read as JSON, does not fit the graph's codec: {error}{form}"
                 ) from error
     try:
         match kind:
