@@ -149,6 +149,16 @@ def test_the_id_of_a_run_belongs_to_its_visit_and_argument(cli: Cli, world: Worl
     cli("visit", group, "age", "--argument", "x", "--run", "r1").good()
 
 
+def test_a_run_whose_records_have_expired_in_some_partitions_is_not_reported_as_done(
+    cli: Cli, world: World, visits: str
+) -> None:
+    write(world, visits, 0, VisitProgress("r1", visited=3, done=True))
+    ran = cli("visit", world.topics.name("g"), "age", "--run", "r1")
+    assert ran.code == 2
+    assert "no record of run 'r1' in partitions 1 any more" in " ".join(ran.err.split())
+    assert not records(world, visits)[1]
+
+
 def test_after_ctrl_c_the_visit_continues_and_the_command_to_watch_it_is_shown(
     cli: Cli, world: World, visits: str
 ) -> None:

@@ -89,7 +89,7 @@ def start(cluster: Cluster, group: str, run: Run, places: list[TopicPartition], 
         Whether it was started now.
 
     Raises:
-        Refused: The run's id belongs to another run.
+        Refused: The run's id belongs to another run, or its records in some partitions were deleted.
         StreamtableError: Kafka failed. The call can be repeated.
     """
     with closing(cluster.kafka.transactional_producer(f"{group}.streamtable-cli-visit")) as outbox:
@@ -99,6 +99,11 @@ def start(cluster: Cluster, group: str, run: Run, places: list[TopicPartition], 
         ends = {place: mark.high for place, mark in marks.items()}
         for batch in read_to(cluster, starts, ends, complete=True, reached=run.reached):
             run.take(batch)
+        if gone := run.states and sorted({place.partition for place in places} - run.states.keys()):
+            raise Refused(
+                f"the topic has no record of run {run.run!r} in partitions {', '.join(map(str, gone))} any more: whether their "
+                "rows were visited is not known. Give a new run another id"
+            )
         if run.states:
             return False
         first = VisitProgress(run.run, run.argument)
