@@ -320,6 +320,8 @@ class KeyedStream(StreamJoins[K, V]):
     def to_table(self, name: str, *, value: Codec[Any] | None = None) -> KeyedTable[K, Any]:
         """Keep the latest value of each key as a table. A value of None deletes the row.
 
+        The latest is the one that has arrived last: a record that is late by its event time replaces the row, too.
+
         Args:
             name: The name of the table; its topic is `<group>-<name>`.
             value: The codec of the rows; by default the codec of the values.

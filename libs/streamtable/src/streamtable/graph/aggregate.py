@@ -116,9 +116,10 @@ class Count(Aggregate[Any, int]):
 
 @dataclass(frozen=True)
 class Last(Aggregate[V, V]):
-    """Keeps the last event of each key: a stream as a table. Of sessions that become one, it keeps the later one's.
+    """Keeps the event of each key that has arrived last: a stream as a table. Of sessions that become one, it keeps the later one's.
 
-    It cannot subtract: an earlier event is not in its row, and the rows of a grouped table come in no order.
+    It does not look at event time. It cannot subtract: an earlier event is not in its row, and the rows of a grouped table
+    come in no order.
     """
 
     def first(self, event: V) -> V:

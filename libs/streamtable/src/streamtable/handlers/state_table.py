@@ -115,9 +115,9 @@ class StateTable(Generic[K, V]):
         self.raw.put(self._encode(key), None)
 
     def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
-        """Iterate over the rows with start <= key < end in the order of their keys; without bounds, of their encoded keys.
+        """Iterate over the rows with start <= key < end in the order of their keys.
 
-        Rows may be written meanwhile; whether those beyond the current one are seen as they were before is not defined.
+        Without bounds, rows whose keys have no order, as in Avro and JSON, are in the order of their encoded keys. Rows may be written meanwhile; whether those beyond the current one are seen as they were before is not defined.
 
         Args:
             start: The first key; None: from the beginning.
