@@ -54,8 +54,8 @@ def at(tester: Tester, stream: Stream[Any, Any], key: str, seconds: float, value
     tester.emit(stream, key, value, timestamp_ms=START_MS + int(seconds * 1000))
 
 
-def test_there_are_twenty_recipes_of_at_most_forty_lines() -> None:
-    assert sorted(SECTIONS) == list(range(1, 21))
+def test_there_are_twenty_one_recipes_of_at_most_forty_lines() -> None:
+    assert sorted(SECTIONS) == list(range(1, 22))
     assert {number: lines for number in SECTIONS if (lines := len(text_of(number).splitlines())) > 40} == {}
 
 
@@ -320,3 +320,11 @@ def test_a_shop_reports_its_sales_at_each_full_hour(tester: Tester) -> None:
     tester.emit(page["SALES"], "mill", {"cents": 1})
     tester.advance(2 * 60 * 60)
     assert values(tester, page["REPORTS"]) == [("mill", 12), ("mill", 1), ("mill", 0)]
+
+
+def test_a_user_counts_once_for_each_shop_however_often_they_buy(tester: Tester) -> None:
+    page = recipe(21)
+    tester.run(page["PROGRAM"])
+    for shop, user in (("mill", "ada"), ("mill", "bob"), ("mill", "ada"), ("port", "ada"), ("mill", "ada")):
+        tester.emit(page["SALES"], "any", {"shop": shop, "user": user})
+    assert tester.table(page["users"].table) == {"mill": 2, "port": 1}

@@ -93,7 +93,7 @@ def test_the_programs_of_the_tutorial_pass_the_tests_that_it_shows(shell: Shell)
             if step.title or step.text.startswith(("mkdir", "pytest")):
                 shell.follow(step)
                 tested += step.text.startswith("pytest")
-    assert tested == 3
+    assert tested == 4
 
 
 @pytest.mark.broker

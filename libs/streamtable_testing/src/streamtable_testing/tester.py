@@ -258,6 +258,9 @@ class Tester:
     def start(self, group: Group[Any, Any], *, disk: bool = True) -> None:
         """Start the members that were stopped, have crashed, or were ended by an error.
 
+        The next version of a flow is started group by group: `stop` each group of the first version, then `start` each one of
+        `flow.groups` with a name that ran before, and `run` the others.
+
         Args:
             group: The group; another graph of the same name is the next version of the program, whose new topics are
                 created.
@@ -336,7 +339,11 @@ class Tester:
         return ack
 
     def emit_many(self, stream: Stream[K, V], events: Iterable[tuple[K, V | None]]) -> None:
-        """Emit events first and let all processes work afterwards, so that the events come in one batch."""
+        """Emit events first and let all processes work afterwards, so that the events come in one batch.
+
+        All get the time of the clock. Events with times of their own come in one batch in a `Tester(work_on_request=True)`:
+        `emit` each with `timestamp_ms`, then `work`.
+        """
         self._exists(stream.name)
         with Emitter(stream, self.kafka) as emitter:
             for key, value in events:
@@ -473,8 +480,11 @@ class Tester:
 
         tester.calls(SCORE).pending          # the requests
         tester.calls(SCORE).answer({"score": 7})
-        tester.calls(SCORE).fail(TimeoutError())
+        tester.calls(SCORE).fail(ConnectionError())
         tester.advance(1.0)                  # until it is tried again
+
+        A call stays pending however far the clock goes: `fail(CallTimedOut())` is what `Call(timeout=)` does to an attempt that
+        takes too long. It is tried again, also if `Retry(on=)` does not name it.
         """
         return HeldCalls(call, self._all, self.clock, self._work_by_itself)
 
