@@ -18,7 +18,7 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from streamtable import Long, Stream, String
+from streamtable import Avro, Long, Stream, String
 from streamtable.errors import ConfigurationError, Migrated, RetryLater
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
 from streamtable_sinks.iceberg import Iceberg, commit, target
@@ -295,13 +295,92 @@ def test_a_missing_column_is_refused_at_the_start_with_the_statement_that_adds_i
     ]
 
 
+PLACE_COLUMNS = [
+    ("_partition", pa.int32()),
+    ("_offset", pa.int64()),
+    ("_timestamp", pa.timestamp("us", "UTC")),
+]
+SHIP = {"type": "record", "name": "Ship", "fields": [{"name": "city", "type": "string"}, {"name": "zip", "type": "string"}]}  # fmt: skip
+
+
+def opened_on(catalog: SqlCatalog, there: pa.DataType, source: Any) -> None:
+    """Open a target whose source has a column `part` of this type of Avro, on a table that has another type."""
+    catalog.create_namespace("lake")
+    catalog.create_table("lake.events", pa.schema([("part", there), *PLACE_COLUMNS]))
+    value = Avro({"type": "record", "name": "Event", "fields": [{"name": "part", "type": source}]})
+    Iceberg(catalog, "lake.events").open(SinkSource("out", "events", False, String(), value))
+
+
+@pytest.mark.parametrize(
+    ("there", "source", "path"),
+    [
+        (pa.struct([("city", pa.string())]), SHIP, "part.zip"),
+        (pa.struct([("city", pa.string()), ("postcode", pa.string())]), ["null", SHIP], "part.zip"),
+        (pa.list_(pa.struct([("city", pa.string())])), {"type": "array", "items": SHIP}, "part.element.zip"),
+        (
+            pa.map_(pa.string(), pa.struct([("city", pa.string())])),
+            {"type": "map", "values": SHIP},
+            "part.value.zip",
+        ),
+    ],
+    ids=["struct", "renamed", "list", "map"],
+)
+def test_a_field_inside_of_a_column_that_the_table_lacks_is_refused_at_the_start_with_the_statement_that_adds_it(
+    there: pa.DataType, source: Any, path: str, catalogs: MakeCatalog
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        opened_on(catalogs(), there, source)
+    assert refused.value.message.splitlines()[1:] == [f"ALTER TABLE lake.events ADD COLUMN {path} STRING;"]
+
+
+def logical(kind: str, name: str, **more: int) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+@pytest.mark.parametrize(
+    ("there", "source", "message"),
+    [
+        (pa.float32(), "double", "part is float, and the values are double"),
+        (pa.date32(), logical("long", "timestamp-micros"), r"part is date32\[day\], and the values are timestamp"),
+        (pa.timestamp("us", "UTC"), logical("long", "local-timestamp-micros"), "part is timestamp"),
+        (pa.float64(), logical("bytes", "decimal", precision=22, scale=2), "part is double"),
+        (pa.int64(), "string", "part is int64, and the values are string"),
+        (pa.string(), "bytes", "part is large_string, and the values are binary"),
+        (pa.list_(pa.int64()), {"type": "array", "items": "string"}, "part.element is int64"),
+    ],
+)  # fmt: skip
+def test_a_type_of_the_table_that_changes_values_is_refused_at_the_start(
+    there: pa.DataType, source: Any, message: str, catalogs: MakeCatalog
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        opened_on(catalogs(), there, source)
+
+
+@pytest.mark.parametrize(
+    ("there", "source"),
+    [
+        (pa.int32(), "long"),
+        (pa.float64(), "float"),
+        (pa.float64(), "long"),
+        (pa.int64(), "double"),
+        (pa.timestamp("us"), logical("long", "timestamp-millis")),
+        (pa.decimal128(9, 2), logical("bytes", "decimal", precision=22, scale=3)),
+        (pa.binary(3), "bytes"),
+    ],
+)
+def test_a_type_of_the_table_that_keeps_a_value_or_refuses_it_is_taken(
+    there: pa.DataType, source: Any, catalogs: MakeCatalog
+) -> None:
+    opened_on(catalogs(), there, source)
+
+
 def test_values_that_do_not_fit_the_type_or_may_not_be_null_are_dead_letters(
     catalogs: MakeCatalog, tester: Tester
 ) -> None:
     catalog = catalogs()
     catalog.create_namespace("lake")
-    place = [("_partition", pa.int32()), ("_offset", pa.int64()), ("_timestamp", pa.timestamp("us", "UTC"))]
-    catalog.create_table("lake.events", pa.schema([pa.field("number", pa.int32(), nullable=False), *place]))
+    number = pa.field("number", pa.int32(), nullable=False)
+    catalog.create_table("lake.events", pa.schema([number, *PLACE_COLUMNS]))
     make = lambda _, value: {"number": value or None}  # noqa: E731 - short
     target = Iceberg(catalog, "lake.events", columns=make, schema=pa.schema([("number", pa.int64())]))
     out = Sink("out", EVENTS, target)
