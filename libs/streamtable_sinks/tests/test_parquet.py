@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from libs.streamtable_sinks.tests.starts import MEMBERS, start_at_once
@@ -107,6 +108,83 @@ def test_a_column_that_the_schema_lacks_is_a_dead_letter_and_not_dropped(
     tester.advance(2)
     assert read_rows(tmp_path)["number"].to_pylist() == [1, 3]
     assert "no columns ['extra']" in tester.dead_letters(out)[0].reason
+
+
+EAST = timezone(timedelta(hours=5))
+NAMED = pa.struct([("a", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 1.5),
+        (pa.int64(), -0.9),
+        (pa.int64(), Decimal("1.5")),
+        (pa.float32(), 1e300),
+        (pa.date32(), datetime(2026, 1, 1, 23, 59, tzinfo=EAST)),
+        (NAMED, {"a": 1, "b": 2}),
+        (pa.list_(NAMED), [{"b": 2}]),
+        (pa.map_(pa.string(), pa.int32()), {"a": 0.5}),
+        (pa.timestamp("us", "UTC"), datetime(2026, 1, 1, 12)),  # noqa: DTZ001 - that is the question
+        (pa.timestamp("us"), datetime(2026, 1, 1, 12, tzinfo=EAST)),
+        (pa.timestamp("us"), 1.5),
+        (pa.timestamp("ms", "UTC"), datetime(2026, 1, 1, 0, 0, 0, 1999, tzinfo=UTC)),
+        (pa.time32("ms"), time(0, 0, 0, 1999)),
+        (pa.time64("us"), time(1, tzinfo=EAST)),
+        (pa.duration("ms"), timedelta(microseconds=1999)),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_type_of_its_column_would_change_is_a_dead_letter(
+    kind: pa.DataType, value: Any, tester: Tester, tmp_path: Path
+) -> None:
+    make = lambda _, number: {"n": value if number == 1 else None}  # noqa: E731 - short
+    out = Sink("out", EVENTS, Parquet(tmp_path, columns=make, schema=pa.schema([("n", kind)])))
+    tester.create(EVENTS, partitions=1)
+    tester.emit_many(EVENTS, [("a", 0), ("a", 1), ("a", 2)])
+    tester.run(out)
+    tester.advance(2)
+    assert read_rows(tmp_path)["n"].to_pylist() == [None, None]
+    (letter,) = tester.dead_letters(out)
+    assert letter.origin.offset == 1
+    assert "the column 'n' would change" in letter.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "read"),
+    [
+        (pa.int64(), 2.0, 2),
+        (pa.int32(), np.int64(7), 7),
+        (pa.float32(), 0.1, np.float32(0.1)),
+        (pa.float64(), float("inf"), float("inf")),
+        (pa.date32(), date(2026, 1, 1), date(2026, 1, 1)),
+        (pa.struct([("a", pa.int64()), ("b", pa.int64())]), {"a": 1}, {"a": 1, "b": None}),
+        (pa.list_(pa.float64()), np.array([0.5, 1.5]), [0.5, 1.5]),
+        (pa.map_(pa.string(), NAMED), {"x": {"a": 1}}, [("x", {"a": 1})]),
+        (pa.timestamp("us", "UTC"), datetime(2026, 1, 1, tzinfo=EAST), datetime(2025, 12, 31, 19, tzinfo=UTC)),
+        (pa.timestamp("ms", "UTC"), 1500, datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)),
+        (pa.decimal128(9, 2), Decimal("1.5"), Decimal("1.50")),
+        (pa.binary(), b"\xff", b"\xff"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_that_is_the_same_in_the_type_of_its_column_is_written(
+    kind: pa.DataType, value: Any, read: Any, tmp_path: Path
+) -> None:
+    target = Parquet(tmp_path, columns=lambda _, __: {"n": value}, schema=pa.schema([("n", kind)]))
+    target.open(SinkSource("out", "events", False, String(), Long()))
+    place = SinkPartition("out", "events", "id", 0)
+    target.write(place, target.take(place, "me").epoch, None, 1, [SinkChange("a", 1, 0, 0)])
+    assert read_rows(tmp_path)["n"].to_pylist() == [read]
+
+
+def test_nanoseconds_are_written_as_the_numbers_that_they_are(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.timestamp("ns"))])
+    target = Parquet(tmp_path, columns=lambda _, value: {"n": value}, schema=schema)
+    target.open(SinkSource("out", "events", False, String(), Long()))
+    place = SinkPartition("out", "events", "id", 0)
+    target.write(place, target.take(place, "me").epoch, None, 1, [SinkChange("a", 1_001, 0, 0)])
+    assert read_rows(tmp_path)["n"].cast(pa.int64()).to_pylist() == [1_001]
 
 
 @pytest.fixture(scope="module")

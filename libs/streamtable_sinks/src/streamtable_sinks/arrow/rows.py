@@ -1,6 +1,8 @@
 """Changes as rows of an Arrow table."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -80,6 +82,8 @@ class ArrowRows:
             self._blame(rows, changes)
         try:
             made = pa.Table.from_pylist(rows, schema=self._needed)
+            if self._given is not None:
+                self._compare(rows, made, changes)
             for field, values in zip((*PLACE, DELETED), self._places(partition, changes), strict=False):
                 made = made.append_column(field, pa.array(values, field.type))
             made = made.cast(pa.schema([field.with_nullable(True) for field in self.schema]))
@@ -104,6 +108,19 @@ class ArrowRows:
         if plain and all(type(each.value) is dict for each in changes):
             return [each.value for each in changes]
         return [self._row(each) for each in changes]
+
+    def _compare(
+        self, rows: Sequence[Mapping[str, Any]], made: pa.Table, changes: Sequence[SinkChange]
+    ) -> None:
+        """Refuse the first value that Arrow has changed to the type of its column, which it does without an error."""
+        names = [
+            each.name for each in self._needed if "[ns" not in str(each.type)
+        ]  # Python has no such times
+        for row, kept, change in zip(rows, made.select(names).to_pylist(), changes, strict=True):
+            for name, found in kept.items():
+                if not _same(row.get(name), found):
+                    message = f"the column {name!r} would change {row[name]!r:.100} to {found!r:.100}"
+                    raise Rejected(message, offset=change.offset)
 
     def _blame(self, rows: Sequence[Mapping[str, Any]], changes: Sequence[SinkChange]) -> None:
         for row, change in zip(rows, changes, strict=True):
@@ -134,6 +151,20 @@ class ArrowRows:
             return {name: key[name] for name in self._key}
         fields = getattr(key, "_fields", ())
         return {name: getattr(key, name) if name in fields else key[at] for at, name in enumerate(self._key)}
+
+
+def _same(given: Any, found: Any) -> bool:
+    """Return whether Arrow has kept a value. A float may have fewer digits, and a number may count the units of a time."""
+    given = given.tolist() if hasattr(given, "tolist") else given  # numpy's
+    if isinstance(found, dict):
+        row = dict(given)
+        return row.keys() <= found.keys() and all(_same(each, found[name]) for name, each in row.items())
+    if isinstance(found, list | tuple):
+        parts = list(given.items() if isinstance(given, Mapping) else given)
+        return len(parts) == len(found) and all(map(_same, parts, found))
+    if isinstance(given, float) and isinstance(found, float):
+        return given == found or not math.isinf(found)
+    return bool(given == found or (type(given) is int and isinstance(found, date | time | timedelta)))
 
 
 def _has_uuid(codec: Codec[Any]) -> bool:
