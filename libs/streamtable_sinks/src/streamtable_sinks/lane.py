@@ -366,10 +366,10 @@ class Lane:
         source = self._around.source
         if origin is None or origin.topic != source.topic or origin.partition != self._place.partition:
             return f"a record in the retry topic cannot be handled: it does not come from this partition of {source.topic!r}"
-        if source.is_table:
+        if source.is_table or getattr(self._around.target, "replaces_rows", False):
             return (
-                "a change of a table is not replayed, since the row may have changed since: after the target is corrected, "
-                f"write the table again ('streamtable group reset {source.sink} --to earliest')"
+                "a change of a row is not replayed, since the row may have changed since: after the target is corrected, "
+                f"write the source again ('streamtable group reset {source.sink} --to earliest')"
             )
         return None
 

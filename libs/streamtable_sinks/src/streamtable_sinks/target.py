@@ -73,7 +73,14 @@ class TakenPartition(NamedTuple):
 
 
 class TargetOfOneSink:
-    """The base of targets that `open` sets up for one source: sinks that run at the same time need one each."""
+    """The base of targets that `open` sets up for one source: sinks that run at the same time need one each.
+
+    Attributes:
+        replaces_rows: Whether a record of a stream may replace the row of an earlier one, as with a key: then no dead letter is
+            replayed, as the row may have changed since. Of a table that is so for every target.
+    """
+
+    replaces_rows = False
 
     def claim(self, sink: str) -> str:
         """Return the sink that has it: this one, unless another one has claimed it before and not released it."""
@@ -101,6 +108,8 @@ class SinkTarget(Protocol):
 
     A target that cannot apply rows and position in one step can be idempotent instead: then it has the same rows whether a
     batch is applied once or twice. The conformance suite in `streamtable_sinks.testing` shows whether a target keeps this.
+
+    A target with `replaces_rows = True` gets no replayed dead letters, see `TargetOfOneSink`.
 
     All methods are called by one thread at a time. They raise, beside their own errors:
         RetryLater: The target does not answer. Whether a write has happened is not known: the partition is taken again.

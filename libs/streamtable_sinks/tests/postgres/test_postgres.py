@@ -91,6 +91,23 @@ def test_a_table_of_kafka_is_inserted_updated_and_deleted_by_its_key(
     assert rows(database, "SELECT item, count, place FROM stock") == [("nut", 3, "B")]
 
 
+def test_a_replayed_record_of_a_stream_with_a_key_is_refused_as_a_later_one_may_have_replaced_its_row(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    run(database, "CREATE TABLE stock (item text PRIMARY KEY, count bigint CHECK (count >= 0), place text)")
+    out = Sink("out", STOCK_RECORDS, postgres(database, "stock", key=("item",)), max_wait=0.0)
+    tester.run(out, partitions=1)
+    for count in (-1, 5):
+        tester.emit(STOCK_RECORDS, "nut", {"count": count, "place": None})
+        tester.advance(2)
+    (letter,) = tester.dead_letters(out)
+    run(database, "ALTER TABLE stock DROP CONSTRAINT stock_count_check")
+    tester.retry(out, letter)
+    tester.advance(2)
+    assert rows(database, "SELECT item, count FROM stock") == [("nut", 5)]
+    assert "reset out --to earliest" in tester.dead_letters(out)[-1].reason
+
+
 def test_key_columns_are_made_by_functions_of_the_key(
     tester: Tester, database: str, postgres: type[Postgres]
 ) -> None:

@@ -64,6 +64,7 @@ class Postgres(TargetOfOneSink):
         self._table = TargetTable(table, names)
         self._key = key if isinstance(key, Mapping) else {name: _part(names, name) for name in names}
         self._by_name = not isinstance(key, Mapping)
+        self.replaces_rows = bool(names)
         self._columns = columns
         self._types = types
         self._create = create
