@@ -300,6 +300,42 @@ def test_changes_of_a_table_have_the_columns_of_a_typed_key_in_parquet(
     assert found == [(1, "nut", False), (2, None, True)]
 
 
+LABEL = Avro(
+    {
+        "type": "record",
+        "name": "Label",
+        "fields": [{"name": "id", "type": ["null", "long"]}, {"name": "v", "type": "string"}],
+    }
+)
+
+
+def test_a_column_of_the_key_has_the_key_also_if_a_field_of_the_value_has_its_name(
+    tester: Tester, tmp_path: Path
+) -> None:
+    labels: Table[str, Any] = Table("labels", String(), LABEL)
+    records: Stream[str, Any] = Stream(labels.name, labels.key, labels.value)
+    tester.create(records)
+    tester.run(Sink("out", labels, Parquet(tmp_path, key=("id",)), max_wait=0.0), partitions=1)
+    for value in ({"id": None, "v": "a"}, {"id": 7, "v": "b"}, None):
+        tester.emit(records, "k1", value)
+        tester.advance(2)
+    found = [(row["id"], row["v"], row["_deleted"]) for row in read_rows(tmp_path).to_pylist()]
+    assert found == [("k1", "a", False), ("k1", "b", False), ("k1", None, True)]
+
+
+def test_only_the_parts_of_a_typed_key_that_are_named_are_columns(tester: Tester, tmp_path: Path) -> None:
+    stock = Table("stock", Typed(Place), Typed(Line))
+    records: Stream[Place, Any] = Stream(stock.name, stock.key, stock.value)
+    tester.create(records)
+    tester.run(Sink("out", stock, Parquet(tmp_path, key=("shelf", "shop")), max_wait=0.0), partitions=1)
+    tester.emit(records, Place("a", 1), Line("nut"))
+    tester.advance(2)
+    (row,) = read_rows(tmp_path).to_pylist()
+    assert {name: row[name] for name in row if name[0] != "_"} == {
+        "shop": "a", "shelf": 1, "sku": "nut", "seal": row["seal"],
+    }  # fmt: skip
+
+
 def test_a_table_of_iceberg_is_created_with_typed_columns(
     tester: Tester, tmp_path: Path, orders: tuple[Stream[str, Any], Any, Any]
 ) -> None:

@@ -40,7 +40,7 @@ class ArrowRows:
         self._key = tuple(key)
         self._columns = columns
         self._given = schema_of(schema, "value") if isinstance(schema, Avro) else schema
-        self._is_table = False
+        self._is_table = self._compared = False
         self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
         self._key_row_of: Callable[[Any], Any] | None = None
         self._uuids = isinstance(schema, Avro) and _has_uuid(schema)
@@ -56,16 +56,17 @@ class ArrowRows:
                 f"sink {source.sink!r} writes the table {source.topic!r}: name its key columns, key="
             )
         values = self._given if self._given is not None else schema_of(source.value, "value")
-        keys = schema_of(source.key, self._key[0]) if len(self._key) == 1 else pa.schema([])
-        if values is None or keys is None or len(self._key) > len(keys):
-            missing = [name for name in self._key if values is None or name not in values.names]
-            if values is None or missing:
-                raise ConfigurationError(
-                    f"the columns of sink {source.sink!r} are not known: give columns= and schema=, with the key's too"
-                )
-            keys = pa.schema([])
-        fields = [field for field in keys if field.name not in values.names]
-        self._needed = pa.schema([*fields, *values])
+        own = schema_of(source.key, self._key[0]) if self._key else None
+        of_key = {} if own is None or len(own) < len(self._key) else {each.name: each for each in own}
+        of_value = {} if values is None else {each.name: each for each in values}
+        typed = {**of_value, **of_key} if self._given is None else {**of_key, **of_value}
+        self._compared = self._given is not None or not of_key.keys() >= {*self._key}
+        if values is None or not typed.keys() >= {*self._key}:
+            raise ConfigurationError(
+                f"the columns of sink {source.sink!r} are not known: give columns= and schema=, with the key's too"
+            )
+        others = [each for each in values if each.name not in self._key]
+        self._needed = pa.schema([*(typed[name] for name in self._key), *others])
         self._names = frozenset(self._needed.names)
         self._row_of = row_maker(source.value, self._names, () if self._given is None else self._names)
         self._key_row_of = key_maker(source.key)
@@ -82,7 +83,7 @@ class ArrowRows:
             self._blame(rows, changes)
         try:
             made = pa.Table.from_pylist(rows, schema=self._needed)
-            if self._given is not None:
+            if self._compared:
                 self._compare(rows, made, changes)
             for field, values in zip((*PLACE, DELETED), self._places(partition, changes), strict=False):
                 made = made.append_column(field, pa.array(values, field.type))
@@ -130,7 +131,7 @@ class ArrowRows:
     def _row(self, change: SinkChange) -> Mapping[str, Any]:
         try:
             found = {} if change.value is None and self._is_table else self._found(change)
-            return {**self._key_of(change.key), **found} if self._key else found
+            return {**found, **self._key_of(change.key)} if self._key else found
         except Exception as error:
             message = f"the row cannot be made: {type(error).__name__}: {error}"
             raise Rejected(message, offset=change.offset) from error
