@@ -20,6 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from streamtable import Avro, Codec, Plain, Stream, String, Table, Typed
 from streamtable.errors import ConfigurationError
+from streamtable_capture import ConnectKey
 from streamtable_codecs import JsonSchema, Protobuf
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource
 from streamtable_sinks.columns import row_maker
@@ -334,6 +335,48 @@ def test_only_the_parts_of_a_typed_key_that_are_named_are_columns(tester: Tester
     assert {name: row[name] for name in row if name[0] != "_"} == {
         "shop": "a", "shelf": 1, "sku": "nut", "seal": row["seal"],
     }  # fmt: skip
+
+
+LINES: Table[Any, Any] = Table("lines", ConnectKey(order_id=int, line=int), Typed(Line))
+KEY_COLUMNS = {"order_id": "bigint", "line": "bigint", "sku": "text", "seal": "text"}
+KEY_SCHEMA = pa.schema(
+    [("order_id", pa.int64()), ("line", pa.int64()), ("sku", pa.string()), ("seal", pa.string())]
+)
+
+
+def play_lines(tester: Tester, target: Any) -> list[str]:
+    """Write two lines of one order. Returns the reasons of the dead letters."""
+    records: Stream[Any, Any] = Stream(LINES.name, LINES.key, LINES.value)
+    tester.create(records)
+    out = Sink("out", LINES, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit_many(records, [((1, 20), Line("nut")), ((1, 21), Line("bolt"))])
+    tester.advance(2)
+    return [letter.reason for letter in tester.dead_letters(out)]
+
+
+def test_the_parts_of_a_key_of_connect_are_in_the_columns_of_their_names_in_any_order(
+    tester: Tester, database: str, postgres: type[Postgres], tmp_path: Path
+) -> None:
+    names = ("line", "order_id")
+    assert play_lines(tester, postgres(database, "lines", key=names, types=KEY_COLUMNS, create=True)) == []
+    with psycopg.connect(database) as session:
+        found = session.execute("SELECT order_id, line, sku FROM lines ORDER BY line").fetchall()
+    assert found == [(1, 20, "nut"), (1, 21, "bolt")]
+    with Tester() as other:
+        assert play_lines(other, Parquet(tmp_path, key=names, schema=KEY_SCHEMA)) == []
+    rows = read_rows(tmp_path).to_pylist()
+    assert [(row["order_id"], row["line"], row["sku"]) for row in rows] == found
+
+
+def test_a_key_of_more_parts_than_columns_is_a_dead_letter_and_not_the_row_of_its_first_part(
+    tester: Tester, database: str, postgres: type[Postgres], tmp_path: Path
+) -> None:
+    types = {name: kind for name, kind in KEY_COLUMNS.items() if name != "line"}
+    reasons = play_lines(tester, postgres(database, "lines", key=("order_id",), types=types, create=True))
+    with Tester() as other:
+        reasons += play_lines(other, Parquet(tmp_path, key=("order_id",), schema=KEY_SCHEMA))
+    assert ["2 parts" in reason for reason in reasons] == [True] * 4
 
 
 def test_a_table_of_iceberg_is_created_with_typed_columns(

@@ -1,7 +1,7 @@
 """The columns of a codec's values, and the values as rows of them: the same for tables and files."""
 
 from base64 import b64encode
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from copy import deepcopy
 from datetime import date, time
 from decimal import Decimal
@@ -23,12 +23,32 @@ def tree_of(codec: Codec[Any]) -> Any:
     return next((name for kind, name in _PLAIN if isinstance(codec, kind)), None)
 
 
-def key_maker(codec: Codec[Any]) -> Callable[[Any], Any] | None:
-    """Return the function that makes a key as `tree_of` describes it; None: the codec's keys are so already."""
-    if not isinstance(codec, ColumnValues):
-        return None
-    row = codec.row
-    return lambda key: None if key is None else row(key)
+def key_maker(codec: Codec[Any], names: Sequence[str]) -> Callable[[Any], Any] | None:
+    """Return the function that makes a key as `tree_of` describes it; None: the codec's keys are so already.
+
+    Args:
+        codec: The codec.
+        names: The key columns. A key that is a tuple whose parts the codec names, as of `ConnectKey`, is a tuple in their order.
+    """
+    if isinstance(codec, ColumnValues):
+        row = codec.row
+        return lambda key: None if key is None else row(key)
+    own = tuple(getattr(codec, "columns", ()))
+    if len(own) > 1 and sorted(own) == sorted(names):
+        return lambda key: None if key is None else tuple(key[own.index(name)] for name in names)
+    return None
+
+
+def key_part(names: Sequence[str], name: str, key: Any) -> Any:
+    """Return what a key column has of a key. Raises `TypeError` if the key does not have as many parts as there are columns."""
+    if isinstance(key, dict):
+        return key[name]
+    if name in getattr(key, "_fields", ()):
+        return getattr(key, name)
+    parts = key if isinstance(key, tuple) else (key,)
+    if len(parts) != len(names):
+        raise TypeError(f"the key {key!r} has {len(parts)} parts, and the key columns are {list(names)}")
+    return parts[names.index(name)]
 
 
 def row_maker(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamtable import Avro, Codec
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
-from streamtable_sinks.columns import converted, has, key_maker, row_maker, tree_of
+from streamtable_sinks.columns import converted, has, key_maker, key_part, row_maker, tree_of
 from streamtable_sinks.target import SinkChange, SinkSource
 
 MakeColumns = Callable[[Any, Any], Mapping[str, Any]]
@@ -69,7 +69,7 @@ class ArrowRows:
         self._needed = pa.schema([*(typed[name] for name in self._key), *others])
         self._names = frozenset(self._needed.names)
         self._row_of = row_maker(source.value, self._names, () if self._given is None else self._names)
-        self._key_row_of = key_maker(source.key)
+        self._key_row_of = key_maker(source.key, self._key)
         self._uuids = self._uuids or _has_uuid(source.key) or _has_uuid(source.value)
         self.schema = pa.schema([*self._needed, *PLACE, *([DELETED] if source.is_table else [])])
         return self.schema
@@ -146,12 +146,7 @@ class ArrowRows:
     def _key_of(self, key: Any) -> Mapping[str, Any]:
         if self._key_row_of is not None:
             key = self._key_row_of(key)
-        if len(self._key) == 1 and not isinstance(key, tuple | dict):
-            return {self._key[0]: key}
-        if isinstance(key, dict):
-            return {name: key[name] for name in self._key}
-        fields = getattr(key, "_fields", ())
-        return {name: getattr(key, name) if name in fields else key[at] for at, name in enumerate(self._key)}
+        return {name: key_part(self._key, name, key) for name in self._key}
 
 
 def _same(given: Any, found: Any) -> bool:

@@ -1,13 +1,14 @@
 """PostgreSQL as a target: rows and position in one database transaction."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import psycopg
 
 from streamtable.errors import ConfigurationError, Rejected, RetryLater, StreamtableError
-from streamtable_sinks.columns import key_maker, row_maker
+from streamtable_sinks.columns import key_maker, key_part, row_maker
 from streamtable_sinks.postgres import positions
 from streamtable_sinks.postgres.errors import streamtable_error
 from streamtable_sinks.postgres.rows import JSON_TYPES, MakeKey, MakeRow, RowMaker
@@ -32,7 +33,7 @@ class Postgres(TargetOfOneSink):
         table: The table, with its schema if that is not in the search path: `sales.revenue`.
         key: The columns of the key, which need a primary key or a unique index: their names, or a function of a record's key
             for each. By name, a key that is a record or a named tuple gives its field; another key is the value of the only
-            column, or a tuple with a value for each. Empty: rows are appended, which only a stream does.
+            column, or a tuple with a value for each; of `ConnectKey` by its names. Empty: rows are appended, which only a stream does.
         columns: Makes the other columns of a row from a record's key and value. All rows have the same columns. Default: the
             fields of the value; the column `value` if it is not a record.
         types: The SQL types of the columns, by name. Default: those of the codecs.
@@ -62,7 +63,9 @@ class Postgres(TargetOfOneSink):
         names = tuple(key)
         self._url = url
         self._table = TargetTable(table, names)
-        self._key = key if isinstance(key, Mapping) else {name: _part(names, name) for name in names}
+        self._key = (
+            key if isinstance(key, Mapping) else {name: partial(key_part, names, name) for name in names}
+        )
         self._by_name = not isinstance(key, Mapping)
         self.replaces_rows = bool(names)
         self._columns = columns
@@ -99,7 +102,7 @@ class Postgres(TargetOfOneSink):
             self._columns,
             types,
             row_of=row_maker(source.value, types, structured),
-            key_row_of=key_maker(source.key) if self._by_name else None,
+            key_row_of=key_maker(source.key, self._table.key) if self._by_name else None,
             whole_key=self._by_name and len(self._key) == 1,
             deletes=source.is_table,
         )
@@ -199,19 +202,3 @@ class Postgres(TargetOfOneSink):
     def _set_timeouts(self, session: Session) -> None:
         for name, seconds in self._timeouts.items():
             session.execute("SELECT set_config(%s, %s, false)", (name, f"{int(seconds * 1000)}ms"))
-
-
-def _part(names: Sequence[str], name: str) -> Callable[[Any], Any]:
-    """Return a function that takes a key column from a record's key."""
-    at = names.index(name)
-
-    def part(key: Any) -> Any:
-        if isinstance(key, dict):
-            return key[name]
-        if isinstance(key, tuple):
-            return getattr(key, name) if name in getattr(key, "_fields", ()) else key[at]
-        if len(names) == 1:
-            return key
-        raise TypeError(f"the key {key!r} has no part {name!r}: give functions for the key columns")
-
-    return part
