@@ -3,7 +3,7 @@
 import json
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType
@@ -13,6 +13,7 @@ from psycopg.types.json import Json
 
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.columns import in_json
+from streamtable_sinks.postgres.types import keeping
 from streamtable_sinks.target import SinkChange
 
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
@@ -49,6 +50,7 @@ class RowMaker:
         types: The SQL types of the table's columns, which are all that a row may have.
         row_of: Makes a row of a value; None: a value is a row, or the column `value`. See `columns.row_maker`.
         key_row_of: Makes what `key` takes of a record's key; None: it is that key.
+        exact: The columns that have the type of the source, so that their values need no check.
         whole_key: Whether the only function of `key` returns a key as it is, unless that is a tuple or a dict.
         deletes: Whether a change without a value deletes the row of its key, as of a table. Of a stream null is a value.
 
@@ -64,6 +66,7 @@ class RowMaker:
         *,
         row_of: Callable[[Any], Mapping[str, Any]] | None = None,
         key_row_of: Callable[[Any], Any] | None = None,
+        exact: Container[str] = (),
         whole_key: bool = False,
         deletes: bool = False,
     ) -> None:
@@ -72,12 +75,12 @@ class RowMaker:
         self._columns = columns
         self._types = types
         self._row_of, self._key_row_of = row_of, key_row_of
-        self._whole_key, self._deletes = whole_key, deletes
+        self._exact, self._whole_key, self._deletes = exact, whole_key, deletes
         self.names: tuple[str, ...] = ()
         self._common: frozenset[str] = frozenset()  # of what makes a row, which may have key columns too
         self._lead = 0  # rows that had these columns, less batches that had others only
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
-        self._structured: Sequence[int] = ()
+        self._converts: Sequence[tuple[int, Callable[[Any], Any]]] = ()
 
     def rows(self, changes: Sequence[SinkChange], *, deciding: bool = True) -> CopiedRows:
         """Return the rows of changes. Of several with the same key columns the last counts.
@@ -149,7 +152,7 @@ class RowMaker:
         if rows:
             self._check(_kinds(rows), deciding=deciding)
         found = map(self._take, rows)
-        return map(self._wrapped, found) if self._structured else found
+        return map(self._converted, found) if self._converts else found
 
     def _check(self, kinds: Mapping[frozenset[str], int], *, deciding: bool) -> None:
         """Check the columns of rows: the table has all of them, and most rows the same.
@@ -187,13 +190,28 @@ class RowMaker:
             self._take = operator.itemgetter(*others)
         else:
             self._take = lambda found: tuple(found[name] for name in others)
-        self._structured = [at for at, name in enumerate(others) if self._types.get(name) in JSON_TYPES]
+        found = [(at, self._convert(name)) for at, name in enumerate(others)]
+        self._converts = [(at, convert) for at, convert in found if convert is not None]
 
-    def _wrapped(self, values: Values) -> Values:
+    def _convert(self, name: str) -> Callable[[Any], Any] | None:
+        """Return the function that a column's values pass through; None: they need none."""
+        kind = self._types.get(name, "")
+        if kind in JSON_TYPES:
+            return partial(Json, dumps=_dumps)
+        keeps = None if name in self._exact else keeping(kind)
+        return None if keeps is None else partial(_kept, name, kind, keeps)
+
+    def _converted(self, values: Values) -> Values:
         made = list(values)
-        for at in self._structured:
-            made[at] = None if made[at] is None else Json(made[at], _dumps)
+        for at, convert in self._converts:
+            made[at] = None if made[at] is None else convert(made[at])
         return tuple(made)
+
+
+def _kept(name: str, kind: str, keeps: Callable[[Any], bool], value: Any) -> Any:
+    if not keeps(value):
+        raise ValueError(f"the column {name!r} of type {kind} would change {value!r:.100}")
+    return value
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> Mapping[frozenset[str], int]:

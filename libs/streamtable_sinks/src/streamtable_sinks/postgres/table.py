@@ -11,7 +11,7 @@ from psycopg import sql
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.postgres.errors import copied_line, streamtable_error
 from streamtable_sinks.postgres.rows import CopiedRows, Values
-from streamtable_sinks.postgres.types import Column, difference
+from streamtable_sinks.postgres.types import MODIFIER, Column, difference
 from streamtable_sinks.target import SinkChange
 
 log = structlog.get_logger()
@@ -92,6 +92,8 @@ class TargetTable:
             ddl += [f"{alter} ADD COLUMN {_quoted(each.name)} {each.type};" for each in found.missing]
             ddl += [f"{alter} ALTER COLUMN {_quoted(each.name)} DROP NOT NULL;" for each in found.unfilled]
             for column, kind in found.other_types:
+                if self._is_same(session, kind, column.type):
+                    continue
                 log.warning(
                     "column has another type",
                     table=self.name,
@@ -108,6 +110,16 @@ class TargetTable:
                 + "\n".join(ddl)
             )
         return there
+
+    @staticmethod
+    def _is_same(session: Session, kind: str, there: str) -> bool:
+        """Return whether a type, under any of its names, is the type of a column."""
+        try:
+            found = session.execute("SELECT format_type(to_regtype(%s), NULL)", (kind,)).fetchall()
+        except psycopg.Error:
+            return False  # more than a type, such as one with a collation
+        digits = [[each.replace(" ", "") for each in MODIFIER.findall(name)] for name in (kind, there)]
+        return found == [(MODIFIER.sub("", there),)] and digits[0] == digits[1]
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 

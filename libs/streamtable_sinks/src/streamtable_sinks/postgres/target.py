@@ -13,7 +13,7 @@ from streamtable_sinks.postgres import positions
 from streamtable_sinks.postgres.errors import streamtable_error
 from streamtable_sinks.postgres.rows import JSON_TYPES, MakeKey, MakeRow, RowMaker
 from streamtable_sinks.postgres.table import Session, TargetTable
-from streamtable_sinks.postgres.types import Column, columns_of
+from streamtable_sinks.postgres.types import Column, changed, columns_of
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _CONNECT_S: Final = 10
@@ -95,6 +95,12 @@ class Postgres(TargetOfOneSink):
                 if self._create and needed is not None:
                     self._table.create(session, needed)
             there = self._table.check(session, needed)
+        derived = (columns_of(source.value, "value") if self._columns is None else None) or ()
+        for name, kind, given in changed([each for each in derived if each.name not in self._key], there):
+            raise ConfigurationError(
+                f"column {name!r} of table {self._table.name!r} has the type {kind}, which would change the values of the source, "
+                f"of type {given}: give it that type, or make values of the other one with columns="
+            )
         types = {each.name: each.type for each in there.values()}
         structured = {name for name, kind in types.items() if kind in JSON_TYPES}
         self._rows = RowMaker(
@@ -103,6 +109,7 @@ class Postgres(TargetOfOneSink):
             types,
             row_of=row_maker(source.value, types, structured),
             key_row_of=key_maker(source.key, self._table.key) if self._by_name else None,
+            exact={each.name for each in derived if types.get(each.name) == each.type},
             whole_key=self._by_name and len(self._key) == 1,
             deletes=source.is_table,
         )
