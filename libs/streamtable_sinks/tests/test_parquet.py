@@ -110,6 +110,32 @@ def test_a_column_that_the_schema_lacks_is_a_dead_letter_and_not_dropped(
     assert "no columns ['extra']" in tester.dead_letters(out)[0].reason
 
 
+@pytest.mark.parametrize(
+    ("name", "is_table", "refused"),
+    [
+        ("_offset", False, True),
+        ("_timestamp", True, True),
+        ("_deleted", True, True),
+        ("_deleted", False, False),
+    ],
+)
+def test_a_field_with_the_name_of_a_column_of_the_sink_is_refused_at_the_start(
+    name: str,
+    is_table: bool,  # noqa: FBT001 - a parameter
+    refused: bool,  # noqa: FBT001 - a parameter
+    tmp_path: Path,
+) -> None:
+    """A file with two columns of one name can be read by nothing, and neither can the folder with it."""
+    value = Avro({"type": "record", "name": "Event", "fields": [{"name": name, "type": "long"}]})
+    source = SinkSource("out", "events", is_table, String(), value)
+    target = Parquet(tmp_path, key=("id",) if is_table else ())
+    if refused:
+        with pytest.raises(ConfigurationError, match=f"{name}.*columns="):
+            target.open(source)
+    else:
+        target.open(source)
+
+
 EAST = timezone(timedelta(hours=5))
 NAMED = pa.struct([("a", pa.int64())])
 

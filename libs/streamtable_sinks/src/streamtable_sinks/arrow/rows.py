@@ -71,7 +71,12 @@ class ArrowRows:
         self._row_of = row_maker(source.value, self._names, () if self._given is None else self._names)
         self._key_row_of = key_maker(source.key, self._key)
         self._uuids = self._uuids or _has_uuid(source.key) or _has_uuid(source.value)
-        self.schema = pa.schema([*self._needed, *PLACE, *([DELETED] if source.is_table else [])])
+        places = pa.schema([*PLACE, *([DELETED] if source.is_table else [])])
+        if taken := self._names.intersection(places.names):
+            raise ConfigurationError(
+                f"sink {source.sink!r} has columns of its own with the names {sorted(taken)}: give columns= and schema="
+            )
+        self.schema = pa.schema([*self._needed, *places])
         return self.schema
 
     def table(self, partition: int, changes: Sequence[SinkChange]) -> pa.Table:
