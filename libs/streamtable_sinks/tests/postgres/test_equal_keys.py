@@ -48,6 +48,33 @@ def test_of_keys_that_are_equal_in_the_database_the_last_change_counts(
     assert [n for (n,) in rows(database, "SELECT n FROM words ORDER BY word")] == expected
 
 
+ANY_KEYS: Stream[Any, Any] = Stream("any", Json(), Json())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([(1, {"n": 1}), (True, {"n": 2}), (1.0, {"n": 3})], [("1", 1), ("1.0", 3), ("t", 2)]),
+        ([(1, {"n": 1}), (True, None)], [("1", 1)]),
+    ],
+    ids=["written", "deleted"],
+)
+def test_keys_of_several_types_that_are_equal_in_python_are_rows_of_their_own(
+    changes: Sequence[tuple[Any, Any]],
+    expected: Sequence[Any],
+    tester: Tester,
+    database: str,
+    postgres: type[Postgres],
+) -> None:
+    run(database, "CREATE TABLE words (word text PRIMARY KEY, n bigint)")
+    tester.create(ANY_KEYS, partitions=1)
+    table = Table(ANY_KEYS.name, ANY_KEYS.key, ANY_KEYS.value)
+    tester.emit_many(ANY_KEYS, list(changes))
+    tester.run(Sink("out", table, postgres(database, "words", key=("word",)), max_wait=0.0))
+    tester.advance(2)
+    assert rows(database, "SELECT word, n FROM words ORDER BY word") == expected
+
+
 def test_numbers_that_the_key_column_rounds_to_one_are_one_row(
     tester: Tester, database: str, postgres: type[Postgres]
 ) -> None:

@@ -100,13 +100,18 @@ class RowMaker:
             # The usual batch: no tuple is kept for a key beside its row.
             values = self._values(changes, deciding=deciding)
             return CopiedRows(map(operator.add, zip(whole, strict=True), values), changes)
-        last = dict(zip(self._keys(changes), changes, strict=True))
+        # With their types, as 1 and True are equal in Python.
+        keys, parts = (
+            [(*key, *map(type, key)) for key in self._keys(changes)],
+            operator.itemgetter(slice(len(self._key))),
+        )
+        last = dict(zip(keys, changes, strict=True))
         if any(None in key for key in last):
             raise ValueError("a column of its key is null, and null is equal to no row's")
         written = {key: each for key, each in last.items() if not self._deletes or each.value is not None}
         kept = list(written.values())
-        rows = map(operator.add, written, self._values(kept, deciding=deciding))
-        return CopiedRows(rows, kept, [key for key in last if key not in written])
+        rows = map(operator.add, map(parts, written), self._values(kept, deciding=deciding))
+        return CopiedRows(rows, kept, [parts(key) for key in last if key not in written])
 
     def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
         """Return the refusal of the first change that makes no row, with its offset.
