@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -15,8 +16,10 @@ from elasticsearch import Elasticsearch as Client
 from libs.streamtable_sinks.tests.starts import MEMBERS, start_at_once
 
 from localstores.elasticsearch import ElasticsearchServer
-from streamtable import Avro, Json, Long, Stream, String, Table, Typed
+from streamtable import Avro, Codec, Json, Long, Stream, String, Table, Typed
 from streamtable.errors import ConfigurationError, Rejected, RetryLater
+from streamtable.flow import Windowed, WindowedKey
+from streamtable_capture import ConnectKey
 from streamtable_sinks import Sink, SinkChange, SinkPartition, SinkSource, SinkTarget
 from streamtable_sinks.elasticsearch import POSITIONS, Elasticsearch
 from streamtable_sinks.testing import VALUE, TargetSuite, changed
@@ -85,6 +88,51 @@ class InOrder(Elasticsearch):
 
     def _made(self, change: SinkChange) -> dict[str, Any]:
         return {**super()._made(change), "at": change.offset}
+
+
+def ids(target: Elasticsearch, key: Codec[Any], *keys: Any) -> list[str]:
+    """Write a document for each key of a table. Returns the ids in the order of the keys."""
+    place = SinkPartition("ids", "ids", "id", 0)
+    target.open(SinkSource("ids", "ids", True, key, VALUE))
+    changes = [SinkChange(each, {"number": at, "text": None}, at, 0) for at, each in enumerate(keys)]
+    target.write(place, target.take(place, "a").epoch, None, len(keys), changes)
+    target._client.indices.refresh(index="ids")
+    hits = target._client.search(index="ids", size=100, sort=["number"])["hits"]["hits"]
+    target._client.indices.delete(index="ids")
+    target.close()
+    return [hit["_id"] for hit in hits]
+
+
+def test_keys_that_differ_have_documents_of_their_own(url: str) -> None:
+    keys = ["a", 1, "1", True, "true", "True", None, "null", "None", [1], "[1]", {"a": 1}, '"1"', 1.5]
+    assert ids(Elasticsearch(url, "ids"), Json(), *keys) == [
+        "a", "1", '"1"', "true", '"true"', "True", "null", '"null"', "None", "[1]", '"[1]"', '{"a": 1}', '"\\"1\\""', "1.5",
+    ]  # fmt: skip
+
+
+class ShopKey(msgspec.Struct, frozen=True):
+    shop: str
+
+
+@pytest.mark.parametrize(
+    ("codec", "key", "expected"),
+    [
+        (String(), "1", "1"),
+        (Typed(str), "1", "1"),
+        (Long(), 12345678, "12345678"),
+        (Avro({"type": "string", "logicalType": "uuid"}), UUID(int=1), str(UUID(int=1))),
+        (ConnectKey(id=str), "1", "1"),
+        (ConnectKey(id=int, line=int), (1, 2), "[1, 2]"),
+        (Typed(ShopKey), ShopKey("a"), '{"shop": "a"}'),
+        (WindowedKey(String(), 1000), Windowed("a", 0, 1000), '["a", 0, 1000]'),
+    ],
+    ids=str,
+)
+def test_the_id_of_a_document_is_the_key_as_text_or_its_json_without_the_name_of_a_class(
+    codec: Codec[Any], key: Any, expected: str, url: str
+) -> None:
+    assert ids(Elasticsearch(url, "ids"), codec, key) == [expected]
+    assert ids(Elasticsearch(url, "ids", id=str), codec, key) == [str(key)]
 
 
 def test_a_batch_that_arrives_after_later_changes_changes_nothing(url: str) -> None:

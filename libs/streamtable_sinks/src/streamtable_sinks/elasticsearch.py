@@ -4,6 +4,7 @@ Documents and position are not written in one step, so writes are idempotent ins
 change, and Elasticsearch ignores a lower one. A batch that is written again, or late by a former owner, changes nothing.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -14,8 +15,10 @@ from elasticsearch import ApiError, ConflictError, NotFoundError, SerializationE
 from elasticsearch import Elasticsearch as Client
 from elasticsearch.serializer import JsonSerializer
 
+from streamtable import Codec
+from streamtable.base.ports import ShownValues
 from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater, StreamtableError
-from streamtable_sinks.columns import converted, in_json, row_maker
+from streamtable_sinks.columns import converted, in_json, row_maker, tree_of
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 log = structlog.get_logger()
@@ -77,7 +80,8 @@ class Elasticsearch(TargetOfOneSink):
         urls: The URLs of one or more nodes.
         index: The index or alias. Created if it is missing, with dynamic fields.
         document: Makes a document of a record's key and value. Default: the fields of the value; `value` if it is no record.
-        id: Makes the id of a document from a key. Default: the key as text. Of a stream each record has an id of its own.
+        id: Makes the id of a document from a key. Default: a text as it is, other keys as JSON; a text that is JSON itself, too, if
+            the codec has keys of several types. Of a stream each record has an id of its own.
         options: The client's options, such as `api_key`, `basic_auth`, `ca_certs`.
     """
 
@@ -87,7 +91,7 @@ class Elasticsearch(TargetOfOneSink):
         index: str,
         *,
         document: Callable[[Any, Any], Mapping[str, Any]] | None = None,
-        id: Callable[[Any], str] = str,  # noqa: A002 - its name in Elasticsearch
+        id: Callable[[Any], str] | None = None,  # noqa: A002 - its name in Elasticsearch
         options: Mapping[str, Any] | None = None,
     ) -> None:
         nodes = [urls] if isinstance(urls, str) else list(urls)
@@ -97,14 +101,14 @@ class Elasticsearch(TargetOfOneSink):
             raise ConfigurationError(f"not the address or options of an Elasticsearch: {error}") from error
         self._index = index
         self._document = document
-        self._id = id
+        self._given_id, self._id = id, id or str
         self._keyed, self._topic = True, ""
         self._generation = 0
         self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
 
     def open(self, source: SinkSource) -> None:
         self._keyed, self._topic, self._generation = source.is_table, source.topic, 0
-        self._row_of = row_maker(source.value)
+        self._row_of, self._id = row_maker(source.value), self._given_id or _ids_of(source.key)
         indices, fields = self._client.indices, _POSITION_FIELDS
         self._create(POSITIONS, {"mappings": {"dynamic": "strict", "properties": fields}})
         (there,) = self._asked(lambda: indices.get_mapping(index=POSITIONS)).values()
@@ -305,6 +309,31 @@ class Elasticsearch(TargetOfOneSink):
             raise ConfigurationError(f"Elasticsearch refuses the request: {error}") from error
         except TransportError as error:
             raise RetryLater(f"Elasticsearch does not answer: {error}") from error
+
+
+def _ids_of(codec: Codec[Any]) -> Callable[[Any], str]:
+    """Return the function that makes an id of a key: two for two keys that differ, and the same whatever their class is called."""
+    plain = codec.plain if isinstance(codec, ShownValues) else lambda key: key
+    tree = tree_of(codec)
+    # A key of Connect has one type as well, or is a tuple.
+    of_one_type = (
+        hasattr(codec, "columns") if tree is None else "json" not in tree and not isinstance(tree, list)
+    )
+
+    def made(key: Any) -> str:
+        found = converted(plain(key), in_json)
+        as_it_is = isinstance(found, str) and (of_one_type or not _is_json(found))
+        return str(found) if as_it_is else json.dumps(found, default=str, ensure_ascii=False)
+
+    return made
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _digest(place: SinkPartition) -> str:
