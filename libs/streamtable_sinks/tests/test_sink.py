@@ -1,6 +1,7 @@
 """A sink on the Tester: batches, crashes, resets, dead letters, other owners."""
 
 from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -289,7 +290,7 @@ def test_a_target_that_is_behind_the_end_of_its_topic_is_refused(tester: Tester)
     tester.emit(EVENTS, "a", 0)
     tester.advance(2)
     tester.stop(out)
-    target.held["out", "events", 0].position = 9
+    target.held["out", "events", 0] = replace(target.held["out", "events", 0], position=9)
     with pytest.raises(StateLost, match="has lost its end"):
         tester.start(out)
 

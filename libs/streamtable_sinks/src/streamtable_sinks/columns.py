@@ -23,6 +23,19 @@ def tree_of(codec: Codec[Any]) -> Any:
     return next((name for kind, name in _PLAIN if isinstance(codec, kind)), None)
 
 
+def fields_of(codec: Codec[Any], single: str) -> Sequence[tuple[str, Any]] | None:
+    """Return names and types of the columns of a codec's values; None if they are not known.
+
+    Args:
+        codec: The codec.
+        single: The name of the column of a value that is no record.
+    """
+    tree = tree_of(codec)
+    if isinstance(tree, dict) and tree.get("type") == "record":
+        return [(field["name"], field["type"]) for field in tree["fields"]]
+    return None if tree is None else [(single, tree)]
+
+
 def key_maker(codec: Codec[Any], names: Sequence[str]) -> Callable[[Any], Any] | None:
     """Return the function that makes a key as `tree_of` describes it; None: the codec's keys are so already.
 

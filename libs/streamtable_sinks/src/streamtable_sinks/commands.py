@@ -45,10 +45,8 @@ def compact_command(
     finally:
         progress.close()
     columns = ("sink", "topic", "partition", "merged", "into", "deleted")
-    rows = [
-        (each.place.sink, each.place.topic, each.place.partition, each.merged, each.into, each.deleted)
-        for each in found
-    ]
+    parts = [{**each.place._asdict(), **vars(each)} for each in found]
+    rows = [tuple(each[name] for name in columns) for each in parts]
     if as_json:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:

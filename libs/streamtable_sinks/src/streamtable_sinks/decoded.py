@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from microbatch.buffer import Chunk
 from streamtable.base.types import RecordBatch
 from streamtable.errors import DeserializationError, StreamtableError
-from streamtable_sinks.target import SinkChange, SinkSource
+from streamtable_sinks.target import Changes, SinkChange, SinkSource
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DecodedChanges:
         bad: The errors of that one and of those that follow it without a gap.
     """
 
-    changes: Sequence[SinkChange]
+    changes: Changes
     good: int
     bad: Sequence[StreamtableError]
 

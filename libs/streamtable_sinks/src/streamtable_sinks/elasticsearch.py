@@ -19,7 +19,15 @@ from streamtable import Codec
 from streamtable.base.ports import ShownValues
 from streamtable.errors import ConfigurationError, Migrated, Rejected, RetryLater, StreamtableError
 from streamtable_sinks.columns import converted, in_json, row_maker, tree_of
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
+from streamtable_sinks.target import (
+    Changes,
+    SinkChange,
+    SinkPartition,
+    SinkSource,
+    TakenPartition,
+    TargetOfOneSink,
+    TargetPosition,
+)
 
 log = structlog.get_logger()
 
@@ -42,14 +50,15 @@ _NUMBERS: Final = {"partition": "integer", "generation": "integer", "next_offset
 _POSITION_FIELDS: Final = {
     name: {"type": kind} for name, kind in {**dict.fromkeys(_KEYWORDS, "keyword"), **_NUMBERS}.items()
 }
-_HELD: Final = ("topic_id", "next_offset", "epoch", "owner", "generation", "index")
+_SAME: Final = ("topic_id", "epoch", "owner", "generation", "index")
+_HELD: Final = {"next_offset": "position", **{name: name for name in _SAME}}
 _GENERATIONS: Final = SinkPartition("", "", "", 0)
 """The place of the last generation that any sink was given."""
 _FIRST_GENERATION: Final = 1 << 10  # sinks once counted their own, from 1
 
 
 @dataclass(frozen=True)
-class HeldPosition:
+class HeldPosition(TargetPosition):
     """The document of a partition's position.
 
     Attributes:
@@ -58,10 +67,6 @@ class HeldPosition:
         seq_no: Identifies this version of the document, with `primary_term`; -1: there is none.
     """
 
-    topic_id: str = ""
-    next_offset: int | None = None
-    epoch: int = 0
-    owner: str = ""
     generation: int = 0
     index: str = ""
     seq_no: int = -1
@@ -128,20 +133,14 @@ class Elasticsearch(TargetOfOneSink):
             if self._put(place, held, replace(held, epoch=held.epoch + 1, **changes)):
                 if held.index not in {self._index, ""}:
                     log.warning("sink has written another index", sink=place.sink, index=held.index)
-                    held = replace(held, next_offset=None)
-                return TakenPartition(held.epoch + 1, held.next_offset, held.topic_id, held.owner)
+                    held = replace(held, position=None)
+                return TakenPartition(held.epoch + 1, held.position, held.topic_id, held.owner)
         raise RetryLater("another process changes the position at the same time")
 
-    def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
-    ) -> None:
+    def write(self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Changes) -> None:
         held = self._held(place)
-        there = f"position {held.next_offset} under epoch {held.epoch} of {held.owner}"
-        if held.epoch != epoch or (start is not None and held.next_offset != start):
-            raise Migrated(
-                f"the target has {there}, not {start} under {epoch}: another process has taken the partition"
-            )
-        moved = replace(held, next_offset=end)
+        held.check(epoch, start)
+        moved = replace(held, position=end)
         if start is None:
             generation = self._new_generation(held.generation)
             moved = replace(moved, topic_id=place.topic_id, generation=generation, index=self._index)
@@ -163,20 +162,19 @@ class Elasticsearch(TargetOfOneSink):
             found = self._asked(lambda: self._client.get(index=POSITIONS, id=_digest(place)))
         except NotFoundError:
             return HeldPosition()
-        fields = {name: found["_source"][name] for name in _HELD if name in found["_source"]}
+        fields = {own: found["_source"][name] for name, own in _HELD.items() if name in found["_source"]}
         return HeldPosition(**fields, seq_no=found["_seq_no"], primary_term=found["_primary_term"])
 
     def _put(self, place: SinkPartition, before: HeldPosition, after: HeldPosition) -> bool:
         """Replace the document unless it has changed since it was read. Returns whether it did."""
         of_place = {"sink": place.sink, "topic": place.topic, "partition": place.partition}
-        document = {**of_place, **{name: getattr(after, name) for name in _HELD}}
+        document = {**of_place, **{name: getattr(after, own) for name, own in _HELD.items()}}
         unchanged: dict[str, Any] = {"op_type": "create"}
         if before.seq_no >= 0:
             unchanged = {"if_seq_no": before.seq_no, "if_primary_term": before.primary_term}
         try:
-            self._asked(
-                lambda: self._client.index(index=POSITIONS, id=_digest(place), document=document, **unchanged)
-            )
+            put, name = self._client.index, _digest(place)
+            self._asked(lambda: put(index=POSITIONS, id=name, document=document, **unchanged))
         except ConflictError:
             return False
         return True
@@ -223,7 +221,7 @@ class Elasticsearch(TargetOfOneSink):
 
     # ---- documents -------------------------------------------------------------------------------------------------
 
-    def _bulk(self, place: SinkPartition, generation: int, changes: Sequence[SinkChange]) -> None:
+    def _bulk(self, place: SinkPartition, generation: int, changes: Changes) -> None:
         operations = [part for change in changes for part in self._operation(place, generation, change)]
         try:
             answer = self._asked(lambda: self._client.bulk(index=self._index, operations=operations))
@@ -251,7 +249,7 @@ class Elasticsearch(TargetOfOneSink):
             return Rejected(f"Elasticsearch refuses the document: {text}", offset=change.offset)
         return ConfigurationError(f"Elasticsearch refuses to write index {self._index!r}: {text}")
 
-    def _blame(self, place: SinkPartition, generation: int, changes: Sequence[SinkChange]) -> None:
+    def _blame(self, place: SinkPartition, generation: int, changes: Changes) -> None:
         """Refuse the first document that is no JSON: the client would fail at it again and again."""
         for change in changes:
             try:
@@ -316,13 +314,11 @@ def _ids_of(codec: Codec[Any]) -> Callable[[Any], str]:
     plain = codec.plain if isinstance(codec, ShownValues) else lambda key: key
     tree = tree_of(codec)
     # A key of Connect has one type as well, or is a tuple.
-    of_one_type = (
-        hasattr(codec, "columns") if tree is None else "json" not in tree and not isinstance(tree, list)
-    )
+    alike = hasattr(codec, "columns") if tree is None else "json" not in tree and not isinstance(tree, list)
 
     def made(key: Any) -> str:
         found = converted(plain(key), in_json)
-        as_it_is = isinstance(found, str) and (of_one_type or not _is_json(found))
+        as_it_is = isinstance(found, str) and (alike or not _is_json(found))
         return str(found) if as_it_is else json.dumps(found, default=str, ensure_ascii=False)
 
     return made

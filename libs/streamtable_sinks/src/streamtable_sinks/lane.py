@@ -1,6 +1,6 @@
 """One topic of a sink's partition: its records, and the target's position in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -180,16 +180,15 @@ class Lane:
             offset = self._settled(services) if self._stage is not LaneStage.WORK else None
             if self._stage is LaneStage.WORK:
                 offset = self._batch(services)
-        except RetryLater as error:
-            self._waiting.failed(error, self._around.clock.monotonic())
-            if self._stage is LaneStage.TAKE:
+        except (RetryLater, Migrated) as error:
+            if isinstance(error, RetryLater):
+                self._waiting.failed(error, self._around.clock.monotonic())
+            if isinstance(error, RetryLater) and self._stage is LaneStage.TAKE:
                 # Without a commit until it answers: one would count as progress, and the sink as ready.
                 self._proof_is_old = True
             else:
-                self._stage = LaneStage.PROVE  # the outcome is not known: take the partition again
-            raise error.at(*self._place) from error
-        except Migrated as error:
-            self._stage = LaneStage.PROVE
+                # The outcome is not known, or another process has taken it: take the partition again.
+                self._stage = LaneStage.PROVE
             raise error.at(*self._place) from error
         self._waiting.over()
         return offset
@@ -237,7 +236,7 @@ class Lane:
             return self._kafka
         if before is Unknown.RESET or (before is Unknown.NEW and taken.position is None):
             around.target.write(place, self._epoch, None, self._kafka, ())
-            log.info("position of the target set", sink=around.source.sink, to=self._kafka, **self._fields())
+            log.info("position of the target set", sink=place.sink, to=self._kafka, **self._place._asdict())
             return self._at(LaneStage.SETTLE, self._kafka, self._kafka)
         self._check(place, taken)
         assert taken.position is not None, "checked"
@@ -247,15 +246,10 @@ class Lane:
             self._drop_below(taken.position)
             self._at(LaneStage.WORK, taken.position, self._kafka)
             return None
-        log.warning(
-            "target is behind, its records are written again"
-            if taken.position < self._kafka
-            else "target is ahead, its records are passed",
-            sink=around.source.sink,
-            position=taken.position,
-            committed=self._kafka,
-            **self._fields(),
-        )
+        behind = "target is behind, its records are written again"
+        ahead = "target is ahead, its records are passed"
+        fields = {"position": taken.position, "committed": self._kafka, **self._place._asdict()}
+        log.warning(behind if taken.position < self._kafka else ahead, sink=place.sink, **fields)
         return self._at(LaneStage.MOVE, taken.position, taken.position)
 
     def _topic(self, services: TaskServices) -> tuple[str, str]:
@@ -271,41 +265,29 @@ class Lane:
             raise StateLost(
                 f"the group has committed offset {self._kafka}, but the target has no position of sink {name!r} here: it is "
                 "another target, or its positions were deleted. Restore it, or set the group's offset "
-                f"('streamtable group reset {name} --to ...'), from where the target is then written",
-                topic=place.topic,
-                partition=place.partition,
-                offset=self._kafka,
-            )
+                f"('streamtable group reset {name} --to ...'), from where the target is then written"
+            ).at(*self._place, self._kafka)
         if taken.topic_id != place.topic_id:
             raise InputLost(
                 f"the target's position {taken.position} belongs to a topic with the id {taken.topic_id}, written last by "
                 f"{taken.owner}, and the topic has the id {place.topic_id}: it was deleted and created again, or a sink of "
                 "another cluster has the same name and target. Give one of the two another name, or set the group's "
-                f"offset ('streamtable group reset {name} --to earliest') to go on with this topic",
-                topic=place.topic,
-                partition=place.partition,
-                offset=taken.position,
-            )
+                f"offset ('streamtable group reset {name} --to earliest') to go on with this topic"
+            ).at(*self._place, taken.position)
 
     def _check_readable(self, position: int, services: TaskServices) -> None:
         """Check that the topic goes on at the target's position. Raises `StateLost`."""
         marks = services.watermarks([self._place])[self._place]
         if position > marks.high:
             raise StateLost(
-                f"the target's position {position} is behind the end of the topic, {marks.high}: the topic has lost its end",
-                topic=self._place.topic,
-                partition=self._place.partition,
-                offset=position,
-            )
+                f"the target's position {position} is behind the end of the topic, {marks.high}: the topic has lost its end"
+            ).at(*self._place, position)
         if position < marks.low:
             raise StateLost(
                 f"the target lacks the records from {position} to {marks.low - 1}, and the topic begins at {marks.low}: it was "
                 "restored from a backup that is older than the topic keeps records. Restore a later backup, or set the "
-                f"group's offset ('streamtable group reset {self._around.source.sink} --to earliest') to go on without them",
-                topic=self._place.topic,
-                partition=self._place.partition,
-                offset=position,
-            )
+                f"group's offset ('streamtable group reset {self._around.source.sink} --to earliest') to go on without them"
+            ).at(*self._place, position)
 
     def _drop_below(self, position: int) -> None:
         """Drop buffered records that the target has."""
@@ -315,9 +297,6 @@ class Lane:
         self._buffer.clear({self._place.topic: NextOffset(max(position, self._kafka))})
         for chunk in fed:
             self._buffer.add(chunk.records, chunk.arrived)
-
-    def _fields(self) -> Mapping[str, object]:
-        return {"topic": self._place.topic, "partition": self._place.partition}
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 
@@ -421,14 +400,10 @@ class Lane:
         around, offset = self._around, batch.offsets[index]
         rejected = isinstance(error, Rejected)
         if rejected and around.on_error is OnError.STOP:
-            raise HandlerFailed(
-                f"sink {around.source.sink!r} cannot write a record: {error.message}",
-                topic=batch.topic,
-                partition=batch.partition,
-                offset=offset,
-            ) from error
+            failed = HandlerFailed(f"sink {around.source.sink!r} cannot write a record: {error.message}")
+            raise failed.at(batch.topic, batch.partition, offset) from error
         if rejected and around.on_error is OnError.SKIP:
-            fields = {**self._fields(), "offset": offset, "reason": error.message}
+            fields = {**self._place._asdict(), "offset": offset, "reason": error.message}
             log.warning("record is skipped", sink=around.source.sink, **fields)
             return
         services.outputs.set_aside(batch, index, error)

@@ -6,15 +6,14 @@ a tool has set, from one that a sink has committed.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from streamtable.base.types import Committed
-
-_FIELD: Final = "sink"
 
 
 class Unknown(Enum):
@@ -44,20 +43,14 @@ class PositionMark:
         """Return the mark of a committed offset. None: there is no offset."""
         if committed is None:
             return cls(Unknown.NEW)
-        try:
+        with suppress(ValueError):
             match orjson.loads(committed.metadata):
                 case {"sink": {**positions}}:
                     found: Any = positions.get(topic)
                     return cls(found if isinstance(found, int) else Unknown(found))
-        except (orjson.JSONDecodeError, ValueError):
-            return cls(Unknown.RESET)
         return cls(Unknown.RESET)
 
 
 def document(marks: Mapping[str, PositionMark]) -> Mapping[str, Any]:
     """Return the JSON that is committed with the offsets of a partition."""
-    values = {
-        topic: mark.position.value if isinstance(mark.position, Unknown) else mark.position
-        for topic, mark in marks.items()
-    }
-    return {_FIELD: values}
+    return {"sink": {topic: getattr(mark.position, "value", mark.position) for topic, mark in marks.items()}}

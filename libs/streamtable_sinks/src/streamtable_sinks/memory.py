@@ -1,21 +1,16 @@
 """A target in this process, for tests: it keeps everything that was applied, and outlives the processes of its sink."""
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from streamtable.errors import Migrated
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition
-
-
-@dataclass
-class Held:
-    """The state of a partition, see `TakenPartition`."""
-
-    epoch: int = 0
-    position: int | None = None
-    topic_id: str = ""
-    owner: str = ""
+from streamtable_sinks.target import (
+    Changes,
+    SinkChange,
+    SinkPartition,
+    SinkSource,
+    TakenPartition,
+    TargetPosition,
+)
 
 
 class MemoryTarget:
@@ -28,7 +23,7 @@ class MemoryTarget:
 
     def __init__(self) -> None:
         self.applied: list[tuple[int, SinkChange]] = []
-        self.held: dict[tuple[str, str, int], Held] = {}
+        self.held: dict[tuple[str, str, int], TargetPosition] = {}
         self._lock = threading.Lock()
 
     def open(self, source: SinkSource) -> None:
@@ -36,24 +31,21 @@ class MemoryTarget:
 
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         with self._lock:
-            held = self.held.setdefault((place.sink, place.topic, place.partition), Held())
-            held.epoch += 1
-            before, held.owner = held.owner, owner
-            return TakenPartition(held.epoch, held.position, held.topic_id, before)
+            held = self.held.get((place.sink, place.topic, place.partition), TargetPosition())
+            self.held[place.sink, place.topic, place.partition] = replace(
+                held, epoch=held.epoch + 1, owner=owner
+            )
+            return TakenPartition(held.epoch + 1, held.position, held.topic_id, held.owner)
 
-    def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
-    ) -> None:
+    def write(self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Changes) -> None:
         with self._lock:
             held = self.held[place.sink, place.topic, place.partition]
-            if held.epoch != epoch or (start is not None and held.position != start):
-                raise Migrated(
-                    f"it has position {held.position} under epoch {held.epoch}, not {start} under {epoch}"
-                )
+            held.check(epoch, start)
             self.applied += [(place.partition, change) for change in changes]
-            held.position = end
-            if start is None:
-                held.topic_id = place.topic_id
+            topic_id = place.topic_id if start is None else held.topic_id
+            self.held[place.sink, place.topic, place.partition] = replace(
+                held, position=end, topic_id=topic_id
+            )
 
     def close(self) -> None:
         """Do nothing: the next process finds the changes."""
@@ -67,4 +59,4 @@ class MemoryTarget:
     def restore(self, backup: "MemoryTarget") -> None:
         """Make it what the backup was."""
         self.applied = list(backup.applied)
-        self.held = {place: replace(held) for place, held in backup.held.items()}
+        self.held = dict(backup.held)

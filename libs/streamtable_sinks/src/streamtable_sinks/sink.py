@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 from microbatch.limits import Limits
@@ -10,14 +10,14 @@ from streamtable import Group, Input, OnError, Stream, Table
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable_sinks.lane import SinkParts
-from streamtable_sinks.target import SinkChange, SinkSource, SinkTarget
+from streamtable_sinks.target import Changes, SinkSource, SinkTarget
 from streamtable_sinks.task import SinkTasks
 
 
-def _written_to(target: SinkTarget) -> Callable[[Sequence[SinkChange]], None]:
+def _written_to(target: SinkTarget) -> Callable[[Changes], None]:
     """Return what stands for the handler of the input, as the target takes its records. Graphs show its name."""
 
-    def handler(changes: Sequence[SinkChange]) -> None: ...
+    def handler(changes: Changes) -> None: ...
 
     own_text = type(target).__repr__ is not object.__repr__
     handler.__name__ = f"written to {target if own_text else type(target).__name__}"

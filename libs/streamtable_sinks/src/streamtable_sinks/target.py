@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from streamtable import Codec
-from streamtable.errors import RetryLater
+from streamtable.errors import Migrated, RetryLater
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class SinkChange(NamedTuple):
     timestamp_ms: int
 
 
+Changes = Sequence[SinkChange]
+"""Changes in the order of their offsets."""
+
+
 class TakenPartition(NamedTuple):
     """The answer to `SinkTarget.take`.
 
@@ -90,6 +94,28 @@ class TargetOfOneSink:
     def release(self) -> None:
         """Give it up."""
         vars(self).pop("_claimed_by", None)
+
+
+@dataclass(frozen=True)
+class TargetPosition:
+    """The position that a target keeps of a partition.
+
+    Attributes:
+        position: The next offset that the target lacks; None if it was never set.
+    """
+
+    epoch: int = 0
+    position: int | None = None
+    topic_id: str = ""
+    owner: str = ""
+
+    def check(self, epoch: int, start: int | None) -> None:
+        """Raise `Migrated` unless these are its epoch, and its position, if there is one."""
+        if self.epoch != epoch or (start is not None and self.position != start):
+            raise Migrated(
+                f"the target has position {self.position} under epoch {self.epoch} of {self.owner}, not {start} under {epoch}: "
+                "another process has taken the partition"
+            )
 
 
 class SinkTarget(Protocol):
@@ -132,9 +158,7 @@ class SinkTarget(Protocol):
             owner: The name of this process, for messages.
         """
 
-    def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
-    ) -> None:
+    def write(self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Changes) -> None:
         """Apply changes and move the position from `start` to `end`, all or nothing.
 
         Args:

@@ -66,16 +66,11 @@ class SinkTasks:
                 )
             target.open(self._around.source)
             self._opened = True
-        lanes = {
-            topic: Lane(
-                self._around,
-                TopicPartition(topic, partition),
-                PositionMark.of(each, topic),
-                self._waiting,
-                retries=topic != self._around.source.topic,
-            )
-            for topic, each in committed.items()
-        }
+        lanes: dict[str, Lane] = {}
+        for topic, each in committed.items():
+            place, retries = TopicPartition(topic, partition), topic != self._around.source.topic
+            mark = PositionMark.of(each, topic)
+            lanes[topic] = Lane(self._around, place, mark, self._waiting, retries=retries)
         return SinkTask(lanes)
 
     def close(self) -> None:

@@ -28,6 +28,13 @@ def changed(*rows: tuple[str, int | None], first: int = 0) -> list[SinkChange]:
     return [SinkChange(key, value, offset, 1_700_000_000_000) for offset, ((key, _), value) in each]
 
 
+def begun(target: SinkTarget, place: SinkPartition) -> tuple[SinkTarget, int]:
+    """Take a partition that has no position, and set it to 0. Returns the target, and the epoch."""
+    epoch = target.take(place, "a").epoch
+    target.write(place, epoch, None, 0, ())
+    return target, epoch
+
+
 class TargetSuite(ABC):
     """The tests that each target passes. Deriving classes are named `Test...`, and say how to make the target and read it.
 
@@ -87,9 +94,7 @@ class TargetSuite(ABC):
     def test_a_batch_applies_its_changes_and_moves_the_position(
         self, clients: Any, place: SinkPartition
     ) -> None:
-        target = clients()
-        epoch = target.take(place, "a").epoch
-        target.write(place, epoch, None, 0, ())
+        target, epoch = begun(clients(), place)
         target.write(place, epoch, 0, 2, changed(("a", 1), ("b", 2)))
         target.write(place, epoch, 2, 4, changed(("a", 3), ("c", 4), first=2))
         expected = [("a", 3), ("b", 2), ("c", 4)] if self.keyed else [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
@@ -99,9 +104,7 @@ class TargetSuite(ABC):
     def test_a_batch_at_another_position_is_refused_as_a_whole(
         self, clients: Any, place: SinkPartition
     ) -> None:
-        target = clients()
-        epoch = target.take(place, "a").epoch
-        target.write(place, epoch, None, 0, ())
+        target, epoch = begun(clients(), place)
         target.write(place, epoch, 0, 1, changed(("a", 1)))
         # The same again, as after an answer that was lost, and others.
         for start, end in ((0, 1), (0, 2), (2, 3)):
@@ -147,9 +150,7 @@ class TargetSuite(ABC):
         assert [target.take(each, "a").position for each in (place, *others)] == [0, 1, 2, 3]
 
     def test_null_and_odd_texts_come_back(self, clients: Any, place: SinkPartition) -> None:
-        target = clients()
-        epoch = target.take(place, "a").epoch
-        target.write(place, epoch, None, 0, ())
+        target, epoch = begun(clients(), place)
         keys = ["", "\\N", "tab\there", "line\nbreak", 'quote"', "ü", "\\.", "a,b", "NULL"]
         changes = [SinkChange(key, {"number": at, "text": None}, at, 0) for at, key in enumerate(keys)]
         target.write(place, epoch, 0, len(keys), changes)
@@ -158,9 +159,7 @@ class TargetSuite(ABC):
     def test_deletions_delete_the_row_of_their_key(self, clients: Any, place: SinkPartition) -> None:
         if not self.keyed:
             pytest.skip("it appends")
-        target = clients()
-        epoch = target.take(place, "a").epoch
-        target.write(place, epoch, None, 0, ())
+        target, epoch = begun(clients(), place)
         target.write(place, epoch, 0, 3, changed(("gone", None), ("a", 1), ("b", 2)))
         target.write(place, epoch, 3, 5, changed(("b", None), ("c", 3), first=3))
         target.write(place, epoch, 5, 6, changed(("a", None), first=5))
@@ -172,9 +171,7 @@ class TargetSuite(ABC):
         bad = self.bad()
         if bad is None:
             pytest.skip("it takes everything")
-        target = clients()
-        epoch = target.take(place, "a").epoch
-        target.write(place, epoch, None, 0, ())
+        target, epoch = begun(clients(), place)
         (good,) = changed(("a", 1))
         with pytest.raises(Rejected) as refused:
             target.write(place, epoch, 0, 2, [good, bad])
@@ -184,8 +181,6 @@ class TargetSuite(ABC):
         assert list(self.numbers()) == [("a", 1)]
 
     def test_a_batch_of_ten_thousand_is_one_call(self, clients: Any, place: SinkPartition) -> None:
-        target = clients()
-        epoch = target.take(place, "a").epoch
-        target.write(place, epoch, None, 0, ())
+        target, epoch = begun(clients(), place)
         target.write(place, epoch, 0, 10_000, changed(*((f"{at:05}", at) for at in range(10_000))))
         assert list(self.numbers()) == [(f"{at:05}", at) for at in range(10_000)]

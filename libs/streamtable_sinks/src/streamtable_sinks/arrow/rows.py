@@ -1,7 +1,7 @@
 """Changes as rows of an Arrow table."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ from streamtable import Avro, Codec
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
 from streamtable_sinks.columns import converted, has, key_maker, key_part, row_maker, tree_of
-from streamtable_sinks.target import SinkChange, SinkSource
+from streamtable_sinks.target import Changes, SinkChange, SinkSource
 
 MakeColumns = Callable[[Any, Any], Mapping[str, Any]]
 
@@ -46,7 +46,7 @@ class ArrowRows:
         self._uuids = isinstance(schema, Avro) and _has_uuid(schema)
         self._needed = pa.schema([])
         self._names: frozenset[str] = frozenset()
-        self.schema = pa.schema([])
+        self.schema = self._places = pa.schema([])
 
     def open(self, source: SinkSource) -> pa.Schema:
         """Return the schema that the source needs. Raises `ConfigurationError` if it is not known."""
@@ -71,26 +71,29 @@ class ArrowRows:
         self._row_of = row_maker(source.value, self._names, () if self._given is None else self._names)
         self._key_row_of = key_maker(source.key, self._key)
         self._uuids = self._uuids or _has_uuid(source.key) or _has_uuid(source.value)
-        places = pa.schema([*PLACE, *([DELETED] if source.is_table else [])])
-        if taken := self._names.intersection(places.names):
+        self._places = pa.schema([*PLACE, *([DELETED] if source.is_table else [])])
+        if taken := self._names.intersection(self._places.names):
             raise ConfigurationError(
                 f"sink {source.sink!r} has columns of its own with the names {sorted(taken)}: give columns= and schema="
             )
-        self.schema = pa.schema([*self._needed, *places])
+        self.schema = pa.schema([*self._needed, *self._places])
         return self.schema
 
-    def table(self, partition: int, changes: Sequence[SinkChange]) -> pa.Table:
+    def table(self, partition: int, changes: Changes) -> pa.Table:
         """Return the rows of changes. Raises `Rejected`, with the offset if it is known which change it is."""
         rows = self._rows(changes)
         if self._uuids:
             rows = [converted(row, _with_text) for row in rows]
-        if any(not row.keys() <= self._names for row in rows):
-            self._blame(rows, changes)
+        for row, change in zip(rows, changes, strict=True):
+            if not row.keys() <= self._names:
+                unknown = sorted(row.keys() - self._names)
+                raise Rejected(f"the schema has no columns {unknown}", offset=change.offset)
         try:
             made = pa.Table.from_pylist(rows, schema=self._needed)
             if self._compared:
                 self._compare(rows, made, changes)
-            for field, values in zip((*PLACE, DELETED), self._places(partition, changes), strict=False):
+            columns = zip(*(self._place(partition, each) for each in changes), strict=True)
+            for field, values in zip(self._places, columns, strict=False):  # a stream has no deletions
                 made = made.append_column(field, pa.array(values, field.type))
             made = made.cast(pa.schema([field.with_nullable(True) for field in self.schema]))
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -100,38 +103,27 @@ class ArrowRows:
             raise Rejected(f"the columns {empty} may not be null")
         return made.cast(self.schema)
 
-    def _places(self, partition: int, changes: Sequence[SinkChange]) -> Iterator[Sequence[Any]]:
-        """Yield the values of the columns that no key and no value has."""
-        yield [partition] * len(changes)
-        yield [change.offset for change in changes]
-        yield [None if change.timestamp_ms < 0 else change.timestamp_ms for change in changes]
-        if self._is_table:
-            yield [change.value is None for change in changes]
+    @staticmethod
+    def _place(partition: int, change: SinkChange) -> tuple[Any, ...]:
+        known = None if change.timestamp_ms < 0 else change.timestamp_ms
+        return partition, change.offset, known, change.value is None
 
-    def _rows(self, changes: Sequence[SinkChange]) -> Sequence[Mapping[str, Any]]:
+    def _rows(self, changes: Changes) -> Sequence[Mapping[str, Any]]:
         """Return the columns that are made of keys and values."""
         plain = self._columns is None and self._row_of is None and not self._key
         if plain and all(type(each.value) is dict for each in changes):
             return [each.value for each in changes]
         return [self._row(each) for each in changes]
 
-    def _compare(
-        self, rows: Sequence[Mapping[str, Any]], made: pa.Table, changes: Sequence[SinkChange]
-    ) -> None:
+    def _compare(self, rows: Sequence[Mapping[str, Any]], made: pa.Table, changes: Changes) -> None:
         """Refuse the first value that Arrow has changed to the type of its column, which it does without an error."""
-        names = [
-            each.name for each in self._needed if "[ns" not in str(each.type)
-        ]  # Python has no such times
+        # Python has no nanoseconds.
+        names = [each.name for each in self._needed if "[ns" not in str(each.type)]
         for row, kept, change in zip(rows, made.select(names).to_pylist(), changes, strict=True):
             for name, found in kept.items():
                 if not _same(row.get(name), found):
                     message = f"the column {name!r} would change {row[name]!r:.100} to {found!r:.100}"
                     raise Rejected(message, offset=change.offset)
-
-    def _blame(self, rows: Sequence[Mapping[str, Any]], changes: Sequence[SinkChange]) -> None:
-        for row, change in zip(rows, changes, strict=True):
-            if unknown := row.keys() - self._names:
-                raise Rejected(f"the schema has no columns {sorted(unknown)}", offset=change.offset)
 
     def _row(self, change: SinkChange) -> Mapping[str, Any]:
         try:

@@ -5,30 +5,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streamtable import Codec
-from streamtable_sinks.columns import tree_of
+from streamtable_sinks.columns import fields_of
 
 _KINDS: Final = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "fixed": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-    "null": pa.string(),
-}
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+    "bytes": pa.binary(), "fixed": pa.binary(), "string": pa.string(), "enum": pa.string(), "null": pa.string(),
+}  # fmt: skip
 _LOGICAL: Final = {
-    "date": pa.date32(),
-    "time-millis": pa.time32("ms"),
-    "time-micros": pa.time64("us"),
-    "timestamp-millis": pa.timestamp("ms", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("ms"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
-}
+    "date": pa.date32(), "time-millis": pa.time32("ms"), "time-micros": pa.time64("us"), "uuid": pa.string(),
+    "timestamp-millis": pa.timestamp("ms", "UTC"), "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"), "local-timestamp-micros": pa.timestamp("us"),
+}  # fmt: skip
 _DECIMAL128_DIGITS: Final = 38
 PLACE: Final = (
     pa.field("_partition", pa.int32()),
@@ -42,12 +29,8 @@ DELETED: Final = pa.field("_deleted", pa.bool_())
 
 def schema_of(codec: Codec[Any], single: str) -> pa.Schema | None:
     """Return the schema of values of a codec; None if it is not known. `single`: the column of a value that is no record."""
-    tree = tree_of(codec)
-    if tree is None:
-        return None
-    if isinstance(tree, dict) and tree.get("type") == "record":
-        return pa.schema([pa.field(field["name"], _type(field["type"])) for field in tree["fields"]])
-    return pa.schema([pa.field(single, _type(tree))])
+    found = fields_of(codec, single)
+    return None if found is None else pa.schema([pa.field(name, _type(node)) for name, node in found])
 
 
 def _type(node: Any) -> pa.DataType:

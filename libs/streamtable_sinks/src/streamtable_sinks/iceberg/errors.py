@@ -4,28 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NamespaceAlreadyExistsError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    OAuthError,
-    RESTError,
-    TableAlreadyExistsError,
-    UnauthorizedError,
-    WaitingForLockException,
-)
+from pyiceberg import exceptions as iceberg
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
 from streamtable.errors import ConfigurationError, RetryLater
 
 _NO_RETRY: Final = (
-    BadRequestError, ForbiddenError, NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError, OAuthError,
-    PermissionError, TableAlreadyExistsError, UnauthorizedError, UnsupportedPyArrowTypeException,
+    iceberg.BadRequestError, iceberg.ForbiddenError, iceberg.NamespaceAlreadyExistsError, iceberg.NoSuchNamespaceError,
+    iceberg.NoSuchTableError, iceberg.OAuthError, PermissionError, iceberg.TableAlreadyExistsError, iceberg.UnauthorizedError,
+    UnsupportedPyArrowTypeException,
 )  # fmt: skip
-_RETRY: Final = (OSError, RESTError, CommitFailedException, WaitingForLockException)
+_RETRY: Final = (OSError, iceberg.RESTError, iceberg.CommitFailedException, iceberg.WaitingForLockException)
 _OF_DATABASES: Final = ("OperationalError", "InterfaceError", "TimeoutError", "IntegrityError")
 """Errors of SQLAlchemy, below a SQL catalog: it is not imported, as other catalogs do without it.
 

@@ -5,30 +5,16 @@ everything. Snapshots of other writers have none; their ancestors do.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 import orjson
 from pyiceberg.table.metadata import TableMetadata
 
 from streamtable_sinks.iceberg.commit import BRANCH
-from streamtable_sinks.target import SinkPartition
+from streamtable_sinks.target import SinkPartition, TargetPosition
 
 _PREFIX: Final = "streamtable.sink."
-
-
-@dataclass(frozen=True)
-class SnapshotPosition:
-    """The position of a partition after a snapshot.
-
-    Attributes:
-        position: The next offset that the table lacks; None if it was never set.
-    """
-
-    epoch: int = 0
-    position: int | None = None
-    topic_id: str = ""
-    owner: str = ""
 
 
 class SnapshotPositions:
@@ -53,11 +39,11 @@ class SnapshotPositions:
             current = snapshots.get(current.parent_snapshot_id or -1)
         return cls({})
 
-    def __getitem__(self, place: SinkPartition) -> SnapshotPosition:
+    def __getitem__(self, place: SinkPartition) -> TargetPosition:
         found = self._properties.get(_name(place))
-        return SnapshotPosition() if found is None else SnapshotPosition(**orjson.loads(found))
+        return TargetPosition() if found is None else TargetPosition(**orjson.loads(found))
 
-    def changed(self, place: SinkPartition, to: SnapshotPosition) -> dict[str, str]:
+    def changed(self, place: SinkPartition, to: TargetPosition) -> dict[str, str]:
         """Return the properties of the next snapshot, which moves one partition."""
         return {**self._properties, _name(place): orjson.dumps(asdict(to)).decode()}
 

@@ -9,17 +9,16 @@ import pyarrow.types as kinds
 from streamtable.errors import ConfigurationError
 
 _SQL: Final = {
-    "int32": "INT",
-    "int64": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "bool": "BOOLEAN",
-    "string": "STRING",
-    "large_string": "STRING",
-    "binary": "BINARY",
-    "large_binary": "BINARY",
-    "date32[day]": "DATE",
-}
+    "int32": "INT", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN", "string": "STRING",
+    "large_string": "STRING", "binary": "BINARY", "large_binary": "BINARY", "date32[day]": "DATE",
+}  # fmt: skip
+
+
+_CHECKED: Final = (
+    (kinds.is_integer, kinds.is_integer), (kinds.is_floating, kinds.is_integer), (kinds.is_integer, kinds.is_floating),
+    (kinds.is_decimal, kinds.is_decimal), (kinds.is_time, kinds.is_time), (kinds.is_binary, kinds.is_fixed_size_binary),
+)  # fmt: skip
+"""Types whose values Arrow's cast keeps, or refuses."""
 
 
 def fitted(name: str, needed: pa.Schema, there: pa.Schema) -> pa.Schema:
@@ -60,14 +59,10 @@ def _unlike(
             yield from _unlike(f"{path}.{each.name}", each.type, parts.get(each.name))
     elif kinds.is_map(given) and kinds.is_map(there):
         yield from _unlike(f"{path}.value", given.item_type, there.item_type)
-    elif _is_list(given) and _is_list(there):
+    elif hasattr(given, "value_type") and hasattr(there, "value_type"):
         yield from _unlike(f"{path}.element", given.value_type, there.value_type)
     elif not _keeps(given, there):
         yield path, given, there
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any(of(kind) for of in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list))
 
 
 def _keeps(given: pa.DataType, there: pa.DataType) -> bool:
@@ -77,14 +72,8 @@ def _keeps(given: pa.DataType, there: pa.DataType) -> bool:
         return bool(given.bit_width <= there.bit_width)  # larger ones become infinite
     if kinds.is_timestamp(given) and kinds.is_timestamp(there):
         return given.tz is not None or there.tz is None  # one without a zone is in none, and not in UTC
-    whole = kinds.is_integer(given) or kinds.is_floating(given)
-    return (
-        (whole and kinds.is_integer(there))
-        or (kinds.is_integer(given) and kinds.is_floating(there))
-        or any(of(given) and of(there) for of in (kinds.is_decimal, kinds.is_time))
-        or str(given).removeprefix("large_") == str(there).removeprefix("large_")
-        or (kinds.is_binary(given) and kinds.is_fixed_size_binary(there))
-    )
+    names = (str(each).removeprefix("large_") for each in (given, there))
+    return len(set(names)) == 1 or any(of(given) and into(there) for of, into in _CHECKED)
 
 
 def _sql(kind: pa.DataType) -> str:

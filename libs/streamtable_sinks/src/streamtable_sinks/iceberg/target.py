@@ -10,13 +10,13 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from streamtable import Avro
-from streamtable.errors import ConfigurationError, Migrated, RetryLater
+from streamtable.errors import RetryLater
 from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.iceberg.commit import committed, write_files
 from streamtable_sinks.iceberg.errors import answered
-from streamtable_sinks.iceberg.positions import SnapshotPosition, SnapshotPositions
+from streamtable_sinks.iceberg.positions import SnapshotPositions
 from streamtable_sinks.iceberg.schema import fitted, with_micros
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
+from streamtable_sinks.target import Changes, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _TRIES: Final = 10
 
@@ -53,14 +53,14 @@ class Iceberg(TargetOfOneSink):
         self._name = table
         self._rows = ArrowRows(key, columns, schema)
         self._create = create
-        self._loaded: Table | None = None
+        self._table: Table  # once it is open
         self._own_catalog: Catalog | None = None  # of this name
 
     def open(self, source: SinkSource) -> None:
         needed = self._rows.open(source)
         with answered():
-            self._loaded = self._found(self._catalog_client(), needed)
-        self._rows.schema = fitted(self._name, needed, self._loaded.schema().as_arrow())
+            self._table = self._found(self._catalog_client(), needed)
+        self._rows.schema = fitted(self._name, needed, self._table.schema().as_arrow())
 
     def _found(self, catalog: Catalog, needed: pa.Schema) -> Table:
         """Load the table, and create it if it is missing. Nothing is created, and no right to do so needed, if it is there."""
@@ -80,12 +80,6 @@ class Iceberg(TargetOfOneSink):
             self._own_catalog = load_catalog(self._catalog)
         return self._own_catalog
 
-    @property
-    def _table(self) -> Table:
-        if self._loaded is None:
-            raise ConfigurationError("the target is not open")
-        return self._loaded
-
     def take(self, place: SinkPartition, owner: str) -> TakenPartition:
         with answered():
             self._table.refresh()
@@ -99,9 +93,7 @@ class Iceberg(TargetOfOneSink):
                     return TakenPartition(taken.epoch, before.position, before.topic_id, before.owner)
         raise RetryLater("other processes write the table at the same time")
 
-    def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
-    ) -> None:
+    def write(self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Changes) -> None:
         rows = self._rows.table(place.partition, changes) if changes else None
         with answered():
             self._moved(place, epoch, start, end)  # else its data files would be for nothing
@@ -122,10 +114,7 @@ class Iceberg(TargetOfOneSink):
     def _moved(self, place: SinkPartition, epoch: int, start: int | None, end: int) -> dict[str, str]:
         """Return the properties of a snapshot that moves the position. Raises `Migrated` if the table has another one."""
         held = SnapshotPositions.of(self._table.metadata)
-        last: SnapshotPosition = held[place]
-        if last.epoch != epoch or (start is not None and last.position != start):
-            raise Migrated(
-                f"the table has position {last.position} under epoch {last.epoch} of {last.owner}, not {start} under {epoch}"
-            )
+        last = held[place]
+        last.check(epoch, start)
         moved = replace(last, position=end, topic_id=place.topic_id if start is None else last.topic_id)
         return held.changed(place, moved)

@@ -16,7 +16,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable_sinks.target import SinkPartition
+from streamtable_sinks.target import SinkPartition, TargetPosition
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -24,16 +24,12 @@ if TYPE_CHECKING:
 FOLDER: Final = "_commits"
 _DIGITS: Final = 12
 _NO_RETRY: Final = (
-    "PermissionDeniedError",
-    "UnauthenticatedError",
-    "InvalidPathError",
-    "NotSupportedError",
-    "UnknownConfigurationKeyError",
-)
+    "PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError", "UnknownConfigurationKeyError",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class CommitEntry:
+class CommitEntry(TargetPosition):
     """An entry of the log.
 
     Attributes:
@@ -44,10 +40,6 @@ class CommitEntry:
     """
 
     number: int = 0
-    epoch: int = 0
-    position: int | None = None
-    topic_id: str = ""
-    owner: str = ""
     file: str | None = None
     files: Sequence[str] | None = None
 
@@ -86,12 +78,9 @@ class CommitLog:
 
     def append(self, entry: CommitEntry) -> bool:
         """Create an entry unless its number is taken. Returns whether it was created. Raises `RetryLater`."""
+        put, path, data = obstore.put, self._path(entry.number), entry.encode()
         try:
-            asked(
-                lambda: obstore.put(
-                    self._store, self._path(entry.number), entry.encode(), mode="create", use_multipart=False
-                )
-            )
+            asked(lambda: put(self._store, path, data, mode="create", use_multipart=False))
         except AlreadyExistsError:
             return False
         return True

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,7 +17,7 @@ from obstore.store import ObjectStore
 from streamtable.errors import RetryLater
 from streamtable.observe import Progress, SilentProgress
 from streamtable_sinks.parquet.commits import CommitLog, asked
-from streamtable_sinks.parquet.reader import committed_places
+from streamtable_sinks.parquet.reader import committed_places, read_file
 from streamtable_sinks.parquet.target import data_folder, store_at
 from streamtable_sinks.target import SinkPartition
 
@@ -148,7 +147,7 @@ class _Compaction:
 
     def _merged(self, group: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:
         """Write the rows of files to larger ones, one for each schema that several in turn have; they do not count yet."""
-        tables = ((part, self._read(part)) for part in group)
+        tables = ((part, read_file(self._store, part)) for part in group)
         for _, run in groupby(tables, key=lambda each: each[1].schema):
             parts, path = self._written(run)
             if path is not None:
@@ -171,9 +170,6 @@ class _Compaction:
             file.seek(0)
             asked(lambda: obstore.put(self._store, path, file))
         return parts, path
-
-    def _read(self, path: str) -> pa.Table:
-        return pq.read_table(BytesIO(asked(lambda: bytes(obstore.get(self._store, path).bytes()))))
 
     def _replace(self, group: Sequence[str], merged: str) -> bool:
         """Let the merged file count in place of a group. Returns False if another compaction was quicker."""

@@ -44,8 +44,10 @@ def read_rows(where: str | Path | ObjectStore, *, sink: str | None = None) -> pa
     Files that were written before the program got another column have null in it; numbers have the widest type of all files.
     """
     store = store_at(where)
-    tables = [
-        pq.read_table(BytesIO(asked(lambda path=path: bytes(obstore.get(store, path).bytes()))))
-        for path in committed_files(where, sink=sink)
-    ]
+    tables = [read_file(store, path) for path in committed_files(where, sink=sink)]
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+
+def read_file(store: ObjectStore, path: str) -> pa.Table:
+    """Return the rows of a file. Raises `RetryLater`."""
+    return pq.read_table(BytesIO(asked(lambda: bytes(obstore.get(store, path).bytes()))))

@@ -13,10 +13,10 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from streamtable import Avro
-from streamtable.errors import ConfigurationError, Migrated, RetryLater
+from streamtable.errors import ConfigurationError, RetryLater
 from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
 from streamtable_sinks.parquet.commits import CommitEntry, CommitLog, asked
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
+from streamtable_sinks.target import Changes, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _TRIES: Final = 5
 
@@ -82,17 +82,11 @@ class Parquet(TargetOfOneSink):
                 return TakenPartition(taken.epoch, taken.position, known, before.owner)
         raise RetryLater("another process writes the log of commits at the same time")
 
-    def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
-    ) -> None:
+    def write(self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Changes) -> None:
         log, last, file = CommitLog(self._store, place), self._last[place], None
         for attempt in range(_TRIES):
             last = self._last[place] = log.last(last.number) or last
-            if last.epoch != epoch or (start is not None and last.position != start):
-                raise Migrated(
-                    f"the target has position {last.position} under epoch {last.epoch} of {last.owner}, "
-                    f"not {start} under {epoch}"
-                )
+            last.check(epoch, start)
             if attempt == 0 and changes:
                 file = self._write_file(place, changes)
             topic_id = place.topic_id if start is None else last.topic_id
@@ -109,7 +103,7 @@ class Parquet(TargetOfOneSink):
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
-    def _write_file(self, place: SinkPartition, changes: Sequence[SinkChange]) -> str:
+    def _write_file(self, place: SinkPartition, changes: Changes) -> str:
         table = self._rows.table(place.partition, changes)
         buffer = BytesIO()
         pq.write_table(table, buffer, compression=self._compression)

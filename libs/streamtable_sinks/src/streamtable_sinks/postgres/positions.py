@@ -25,25 +25,21 @@ _TAKE: Final = sql.SQL(
         target = coalesce(nullif(held.target, split_part(EXCLUDED.target, ', oid ', 1)), EXCLUDED.target)
         RETURNING epoch, next_offset, topic_id, target"""
 ).format(TABLE)
-_FIND: Final = sql.SQL(
-    "SELECT epoch, next_offset, owner FROM {} WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s"
-).format(TABLE)
+_HERE: Final = sql.SQL("sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s")
+_FIND: Final = sql.SQL("SELECT epoch, next_offset, owner FROM {} WHERE {}").format(TABLE, _HERE)
 _MOVE: Final = sql.SQL(
-    """UPDATE {} SET next_offset = %(end)s
-        WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND epoch = %(epoch)s
-        AND next_offset = %(start)s"""
-).format(TABLE)
+    "UPDATE {} SET next_offset = %(end)s WHERE {} AND epoch = %(epoch)s AND next_offset = %(start)s"
+).format(TABLE, _HERE)
 _SET: Final = sql.SQL(
-    """UPDATE {} SET next_offset = %(end)s, topic_id = %(topic_id)s, target = %(target)s
-        WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND epoch = %(epoch)s"""
-).format(TABLE)
+    "UPDATE {} SET next_offset = %(end)s, topic_id = %(topic_id)s, target = %(target)s WHERE {} AND epoch = %(epoch)s"
+).format(TABLE, _HERE)
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('streamtable_positions') AND attnum > 0"
 # The row is locked by the transaction that has written it last and has not ended; that is its xmax.
 _HOLDER: Final = sql.SQL(
     """SELECT lock.pid, pg_terminate_backend(lock.pid) FROM {} AS held
         JOIN pg_locks AS lock ON lock.locktype = 'transactionid' AND lock.transactionid = held.xmax AND lock.granted
-        WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND lock.pid <> pg_backend_pid()"""
-).format(TABLE)
+        WHERE {} AND lock.pid <> pg_backend_pid()"""
+).format(TABLE, _HERE)
 
 Session = psycopg.Connection[Any]
 

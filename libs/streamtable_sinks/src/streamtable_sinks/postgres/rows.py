@@ -14,7 +14,7 @@ from psycopg.types.json import Json
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.columns import in_json
 from streamtable_sinks.postgres.types import keeping
-from streamtable_sinks.target import SinkChange
+from streamtable_sinks.target import Changes
 
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
 MakeKey = Mapping[str, Callable[[Any], Any]]
@@ -37,7 +37,7 @@ class CopiedRows:
     """
 
     written: Iterable[Values]
-    of: Sequence[SinkChange]
+    of: Changes
     deleted: Sequence[Values] = ()
 
 
@@ -82,7 +82,7 @@ class RowMaker:
         self._take: Callable[[Mapping[str, Any]], Values] = lambda _: ()
         self._converts: Sequence[tuple[int, Callable[[Any], Any]]] = ()
 
-    def rows(self, changes: Sequence[SinkChange], *, deciding: bool = True) -> CopiedRows:
+    def rows(self, changes: Changes, *, deciding: bool = True) -> CopiedRows:
         """Return the rows of changes. Of several with the same key columns the last counts.
 
         Args:
@@ -101,10 +101,8 @@ class RowMaker:
             values = self._values(changes, deciding=deciding)
             return CopiedRows(map(operator.add, zip(whole, strict=True), values), changes)
         # With their types, as 1 and True are equal in Python.
-        keys, parts = (
-            [(*key, *map(type, key)) for key in self._keys(changes)],
-            operator.itemgetter(slice(len(self._key))),
-        )
+        keys = [(*key, *map(type, key)) for key in self._keys(changes)]
+        parts = operator.itemgetter(slice(len(self._key)))
         last = dict(zip(keys, changes, strict=True))
         if any(None in key for key in last):
             raise ValueError("a column of its key is null, and null is equal to no row's")
@@ -113,7 +111,7 @@ class RowMaker:
         rows = map(operator.add, map(parts, written), self._values(kept, deciding=deciding))
         return CopiedRows(rows, kept, [parts(key) for key in last if key not in written])
 
-    def blamed(self, changes: Sequence[SinkChange], error: Exception) -> Exception:
+    def blamed(self, changes: Changes, error: Exception) -> Exception:
         """Return the refusal of the first change that makes no row, with its offset.
 
         If all make rows, a value of one cannot be sent: a refusal without an offset. An error of another kind is returned as it is.
@@ -128,22 +126,22 @@ class RowMaker:
             return Rejected(f"a value cannot be sent to PostgreSQL: {type(error).__name__}: {error}")
         return error
 
-    def _records_keys(self, changes: Sequence[SinkChange]) -> Sequence[Any]:
+    def _records_keys(self, changes: Changes) -> Sequence[Any]:
         keys = list(map(_KEY, changes))
         return keys if self._key_row_of is None else list(map(self._key_row_of, keys))
 
-    def _whole_keys(self, changes: Sequence[SinkChange]) -> Sequence[Any]:
+    def _whole_keys(self, changes: Changes) -> Sequence[Any]:
         """Return the values of the only key column, if they are the keys as they are; otherwise nothing."""
         if not self._whole_key:
             return ()
         keys = self._records_keys(changes)
         return () if any(issubclass(kind, tuple | dict | NoneType) for kind in set(map(type, keys))) else keys
 
-    def _keys(self, changes: Sequence[SinkChange]) -> Sequence[Values]:
+    def _keys(self, changes: Changes) -> Sequence[Values]:
         keys = self._records_keys(changes)
         return list(zip(*(map(make, keys) for make in self._key), strict=True))
 
-    def _values(self, changes: Sequence[SinkChange], *, deciding: bool) -> Iterable[Values]:
+    def _values(self, changes: Changes, *, deciding: bool) -> Iterable[Values]:
         """Return the values of the columns that are none of the key."""
         rows: Sequence[Any]
         if self._columns is not None:

@@ -11,8 +11,8 @@ from psycopg import sql
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.postgres.errors import copied_line, streamtable_error
 from streamtable_sinks.postgres.rows import CopiedRows, Values
-from streamtable_sinks.postgres.types import MODIFIER, Column, difference
-from streamtable_sinks.target import SinkChange
+from streamtable_sinks.postgres.types import Column
+from streamtable_sinks.target import Changes
 
 log = structlog.get_logger()
 
@@ -75,8 +75,15 @@ class TargetTable:
         found = session.execute(_COLUMNS, (self.identifier.as_string(),)).fetchall()
         return {name: Column(name, kind, required) for name, kind, required in found}
 
-    def check(self, session: Session, needed: Sequence[Column] | None) -> Mapping[str, Column]:
+    def check(
+        self, session: Session, needed: Sequence[Column] | None, *, typed: bool
+    ) -> Mapping[str, Column]:
         """Compare the table with what its source needs. Returns its columns.
+
+        Args:
+            session: The session.
+            needed: The columns that the source needs; None: they are not known.
+            typed: Whether they have types as the database names them, so that others are worth a warning.
 
         Raises:
             ConfigurationError: It lacks a column or the key; the message has the statements that add them.
@@ -88,19 +95,16 @@ class TargetTable:
         alter = f"ALTER TABLE {self.identifier.as_string()}"
         ddl = [f"{alter} ADD COLUMN {_quoted(name)} ...;" for name in self.key if name not in known]
         if needed is not None:
-            found = difference(needed, there)
-            ddl += [f"{alter} ADD COLUMN {_quoted(each.name)} {each.type};" for each in found.missing]
-            ddl += [f"{alter} ALTER COLUMN {_quoted(each.name)} DROP NOT NULL;" for each in found.unfilled]
-            for column, kind in found.other_types:
-                if self._is_same(session, kind, column.type):
-                    continue
-                log.warning(
-                    "column has another type",
-                    table=self.name,
-                    column=column.name,
-                    type=column.type,
-                    ddl=f"{alter} ALTER COLUMN {_quoted(column.name)} TYPE {kind};",
-                )
+            names = {each.name for each in needed}
+            unfilled = [each for each in there.values() if each.required and each.name not in names]
+            both = [(there[each.name], each.type) for each in needed if typed and each.name in there]
+            missing = [each for each in needed if each.name not in there]
+            ddl += [f"{alter} ADD COLUMN {_quoted(each.name)} {each.type};" for each in missing]
+            ddl += [f"{alter} ALTER COLUMN {_quoted(each.name)} DROP NOT NULL;" for each in unfilled]
+            for column, kind in [(column, kind) for column, kind in both if column.type != kind]:
+                change = f"{alter} ALTER COLUMN {_quoted(column.name)} TYPE {kind};"
+                fields = {"table": self.name, "column": column.name, "type": column.type, "ddl": change}
+                log.warning("column has another type", **fields)
         named = (self.identifier.as_string(), sorted(self.key))
         if self.key and not session.execute(_UNIQUE, named).fetchone():
             ddl.append(f"{alter} ADD PRIMARY KEY ({', '.join(map(_quoted, self.key))});")
@@ -110,16 +114,6 @@ class TargetTable:
                 + "\n".join(ddl)
             )
         return there
-
-    @staticmethod
-    def _is_same(session: Session, kind: str, there: str) -> bool:
-        """Return whether a type, under any of its names, is the type of a column."""
-        try:
-            found = session.execute("SELECT format_type(to_regtype(%s), NULL)", (kind,)).fetchall()
-        except psycopg.Error:
-            return False  # more than a type, such as one with a collation
-        digits = [[each.replace(" ", "") for each in MODIFIER.findall(name)] for name in (kind, there)]
-        return found == [(MODIFIER.sub("", there),)] and digits[0] == digits[1]
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 
@@ -171,7 +165,7 @@ class TargetTable:
         into: sql.Identifier,
         names: Sequence[str],
         rows: Iterable[Values],
-        of: Sequence[SinkChange],
+        of: Changes,
     ) -> None:
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, _listed(names))
         try:

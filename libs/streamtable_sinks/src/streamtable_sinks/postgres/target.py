@@ -14,7 +14,7 @@ from streamtable_sinks.postgres.errors import streamtable_error
 from streamtable_sinks.postgres.rows import JSON_TYPES, MakeKey, MakeRow, RowMaker
 from streamtable_sinks.postgres.table import Session, TargetTable
 from streamtable_sinks.postgres.types import Column, changed, columns_of
-from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
+from streamtable_sinks.target import Changes, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _CONNECT_S: Final = 10
 _TCP_TIMEOUT_MS: Final = 30_000
@@ -94,7 +94,7 @@ class Postgres(TargetOfOneSink):
                 positions.create(session)
                 if self._create and needed is not None:
                     self._table.create(session, needed)
-            there = self._table.check(session, needed)
+            there = self._table.check(session, needed, typed=self._types is None)
         derived = (columns_of(source.value, "value") if self._columns is None else None) or ()
         for name, kind, given in changed([each for each in derived if each.name not in self._key], there):
             raise ConfigurationError(
@@ -119,9 +119,7 @@ class Postgres(TargetOfOneSink):
             self._identity = self._table.identity(session)
             return positions.take(session, place, owner, self._identity)
 
-    def write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
-    ) -> None:
+    def write(self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Changes) -> None:
         try:
             self._write(place, epoch, start, end, changes)
         except Rejected:
@@ -132,9 +130,7 @@ class Postgres(TargetOfOneSink):
             self._write(place, epoch, start, end, changes)
         self._stages_are_old = self._stages_are_old or bool(self._table.key and changes)
 
-    def _write(
-        self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Sequence[SinkChange]
-    ) -> None:
+    def _write(self, place: SinkPartition, epoch: int, start: int | None, end: int, changes: Changes) -> None:
         with self._session() as session:
             try:
                 with session.transaction():
@@ -177,21 +173,17 @@ class Postgres(TargetOfOneSink):
             if self._connected is None or self._connected.closed:
                 self.close()
                 self._connected = self._new_session()
-                self._set_timeouts(self._connected)
+                for name, seconds in self._timeouts.items():
+                    value = f"{int(seconds * 1000)}ms"
+                    self._connected.execute("SELECT set_config(%s, %s, false)", (name, value))
             yield self._connected
-        except psycopg.Error as error:
-            found = streamtable_error(error, self._table.name)
-            if isinstance(found, RetryLater):
-                self.close()
+        except BaseException as error:
+            found = streamtable_error(error, self._table.name) if isinstance(error, psycopg.Error) else error
+            if isinstance(found, RetryLater) or not isinstance(found, StreamtableError):
+                self.close()  # in the middle of a statement, perhaps
+            if found is error:
+                raise
             raise found from error
-        except RetryLater:
-            self.close()
-            raise
-        except StreamtableError:
-            raise
-        except BaseException:
-            self.close()  # in the middle of a statement, perhaps
-            raise
 
     def _new_session(self) -> Session:
         try:
@@ -205,7 +197,3 @@ class Postgres(TargetOfOneSink):
         except psycopg.ProgrammingError:
             # The error of libpq quotes the URL, with the password.
             raise ConfigurationError("not the URL of a PostgreSQL, as postgresql://user@host/name") from None
-
-    def _set_timeouts(self, session: Session) -> None:
-        for name, seconds in self._timeouts.items():
-            session.execute("SELECT set_config(%s, %s, false)", (name, f"{int(seconds * 1000)}ms"))

@@ -9,40 +9,24 @@ from functools import partial
 from typing import Any, Final
 
 from streamtable import Codec
-from streamtable_sinks.columns import tree_of
+from streamtable_sinks.columns import fields_of
 
 _KINDS: Final = {
-    "boolean": "boolean",
-    "int": "integer",
-    "long": "bigint",
-    "float": "real",
-    "double": "double precision",
-    "bytes": "bytea",
-    "string": "text",
-    "enum": "text",
-    "fixed": "bytea",
-}
+    "boolean": "boolean", "int": "integer", "long": "bigint", "float": "real", "double": "double precision",
+    "bytes": "bytea", "fixed": "bytea", "string": "text", "enum": "text",
+}  # fmt: skip
+_ZONED, _LOCAL, _TIME = ("timestamp with time zone", "timestamp without time zone", "time without time zone")
 _LOGICAL: Final = {
-    "date": "date",
-    "time-millis": "time without time zone",
-    "time-micros": "time without time zone",
-    "timestamp-millis": "timestamp with time zone",
-    "timestamp-micros": "timestamp with time zone",
-    "local-timestamp-millis": "timestamp without time zone",
-    "local-timestamp-micros": "timestamp without time zone",
-    "uuid": "uuid",
-}
+    "date": "date", "time-millis": _TIME, "time-micros": _TIME, "timestamp-millis": _ZONED, "timestamp-micros": _ZONED,
+    "local-timestamp-millis": _LOCAL, "local-timestamp-micros": _LOCAL, "uuid": "uuid",
+}  # fmt: skip
 _STRUCTURED: Final = "jsonb"
 _HOUR: Final = datetime(2026, 1, 1, 1, tzinfo=UTC)
 _EXAMPLES: Final[Mapping[str, Any]] = {
-    "text": "",
-    "bytea": b"",
-    "date": _HOUR.date(),
-    "timestamp without time zone": _HOUR.replace(tzinfo=None),
-    "timestamp with time zone": _HOUR,
-}
+    "text": "", "bytea": b"", "date": _HOUR.date(), _LOCAL: _HOUR.replace(tzinfo=None), _ZONED: _HOUR,
+}  # fmt: skip
 """Values of types of the source: a column that would change one of them changes nearly all."""
-MODIFIER: Final = re.compile(r" ?\(([^)]*)\)")
+_MODIFIER: Final = re.compile(r" ?\(([^)]*)\)")
 """The digits of a type, such as `(10,2)`."""
 
 
@@ -67,12 +51,8 @@ def columns_of(codec: Codec[Any], single: str) -> Sequence[Column] | None:
         codec: The codec.
         single: The name of the column of a value that is not a record.
     """
-    tree = tree_of(codec)
-    if tree is None:
-        return None
-    if isinstance(tree, dict) and tree.get("type") == "record":
-        return [_column(field["name"], field["type"]) for field in tree["fields"]]
-    return [_column(single, tree)]
+    found = fields_of(codec, single)
+    return None if found is None else [_column(name, node) for name, node in found]
 
 
 def _column(name: str, node: Any) -> Column:
@@ -96,7 +76,7 @@ def keeping(kind: str) -> Callable[[Any], bool] | None:
 
     PostgreSQL reads each value from its text, and cuts what the type has no place for. A float is rounded to the digits of any type.
     """
-    base, found = MODIFIER.sub("", kind), MODIFIER.search(kind)
+    base, found = _MODIFIER.sub("", kind), _MODIFIER.search(kind)
     if base == "numeric" and found:
         return partial(_keeps_digits, int(found[1].partition(",")[2] or 0))
     if base == "double precision":
@@ -146,29 +126,3 @@ def _keeps_time(base: str, digits: int, value: Any) -> bool:
         return False
     offset = value.utcoffset()
     return offset is not None if base.endswith(" with time zone") else not offset
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The differences between a table and the columns that its source needs.
-
-    Attributes:
-        missing: The columns that it lacks.
-        other_types: The columns with another type, and the type that the source has.
-        unfilled: The columns that need a value and get none.
-    """
-
-    missing: Sequence[Column]
-    other_types: Sequence[tuple[Column, str]]
-    unfilled: Sequence[Column]
-
-
-def difference(needed: Sequence[Column], there: Mapping[str, Column]) -> Difference:
-    """Compare the columns that a source needs with a table's."""
-    names = {column.name for column in needed}
-    both = [(there[column.name], column.type) for column in needed if column.name in there]
-    return Difference(
-        [column for column in needed if column.name not in there],
-        [(column, kind) for column, kind in both if column.type != kind],
-        [column for column in there.values() if column.required and column.name not in names],
-    )
