@@ -28,7 +28,7 @@ def fields_of(codec: Codec[Any], single: str) -> Sequence[tuple[str, Any]] | Non
 
     Args:
         codec: The codec.
-        single: The name of the column of a value that is no record.
+        single: The name of the column of a value that is not a record.
     """
     tree = tree_of(codec)
     if isinstance(tree, dict) and tree.get("type") == "record":

@@ -96,7 +96,7 @@ def changed(needed: Sequence[Column], there: Mapping[str, Column]) -> Iterator[t
 
 
 def _exact(value: Any) -> Decimal | None:
-    """Return a number that is no float, also one in a text; None: it is none."""
+    """Return a number that is not a float, also one in a text; None: the value has none."""
     try:
         number = Decimal(value) if isinstance(value, int | str | Decimal) else None
     except ArithmeticError:
