@@ -328,8 +328,8 @@ class StateMeaningChanged(Fatal):
     """The rows of a table of the group were written with another meaning than the program declares.
 
     Args:
-        state: The name of the state; `table` for the group's own table, `ids` for the ids of `Once`; empty for a topic of a
-            flow's own, whose records are not kept as rows.
+        state: The name of the state; `table` for the group's own table, `ids` for the ids of `Once`; `event time` for the
+            source of the event time of an input; empty for a topic of a flow's own, whose records are not kept as rows.
         group: The group that keeps it.
         recorded: The meaning that is recorded with the rows.
         declared: The meaning that the program declares.
@@ -344,15 +344,23 @@ class StateMeaningChanged(Fatal):
         another = {
             "table": "Restore the old declaration; or give the group another name",
             "ids": "Restore the old declaration; or delete the topic and create it again, so that no id is known",
+            "event time": "Restore the old declaration; or give the flow, or the group, another name",
             "": "Give the step a new name, with a topic of its own; or restore the old codecs",
         }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")
         reset = f"or reset the group with its tables ('streamtable group reset {group} --to earliest --empty-table')"
+        if declared.startswith("version "):
+            another = (
+                "Restore the old version= and its functions; or give the flow, or the group, another name"
+            )
+        elif declared.startswith("changes of "):
+            another = "Restore the steps between; or read the table in a group of its own, which begins with the rows that are there, by steps with new names (flow.table(..., group=...)); or give the flow another name"  # fmt: skip
+        subject, written = {
+            "": ("an inner topic", "records in it were written"),
+            "event time": ("the event time of an input", "its records were handled"),
+        }.get(state, (f"the state {state!r}", "its rows were written"))
+        text = f"{subject} of group {group!r} means {declared!r}, but {written} as {recorded!r}"
         if reason and recorded == declared:
-            text = f"rows of the state {state!r} of group {group!r} do not fit its type any more: {reason}"
-        elif state:
-            text = f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}"
-        else:
-            text = f"an inner topic of group {group!r} means {declared!r}, but records in it were written as {recorded!r}"
+            text = f"rows of {subject} of group {group!r} do not fit its type any more: {reason}"
         super().__init__(f"{text}. {another}; {reset}", topic=topic)
 
 

@@ -251,9 +251,24 @@ def with_another_table_of_the_same_input(a: Any, b: Any) -> Any:
     ("before", "after", "recorded", "declared"),
     [
         (of_streams, lambda a, b: of_streams(b, a), "numbers with others", "others with numbers"),
-        (tables(of_tables), tables(lambda a, b: of_tables(b, a)), "a with b", "b with a"),
-        (windows(of_tables), windows(lambda a, b: of_tables(b, a)), "a with b", "b with a"),
-        (tables(of_tables), with_another_table_of_the_same_input, "a with b", "n with b"),
+        (
+            tables(of_tables),
+            tables(lambda a, b: of_tables(b, a)),
+            "changes of a with b",
+            "changes of b with a",
+        ),
+        (
+            windows(of_tables),
+            windows(lambda a, b: of_tables(b, a)),
+            "changes of a with b",
+            "changes of b with a",
+        ),
+        (
+            tables(of_tables),
+            with_another_table_of_the_same_input,
+            "changes of a with b",
+            "changes of n with b",
+        ),
     ],
 )
 def test_a_join_whose_sides_have_other_tables_or_streams_is_refused(
@@ -294,6 +309,125 @@ def test_the_sides_of_a_join_may_get_steps_and_streams_and_lose_them(tester: Tes
         tester.emit(NUMBERS, "a", 1)
         tester.emit(OTHERS, "a", 10)
     assert len(tester.records(OUT)) > len(edits)
+
+
+Step = Callable[[Any], Any]
+
+
+def grouped(table: Any) -> None:
+    table.group_by("g", lambda value: "all", key=String()).count("all")
+
+
+def joined(table: Any) -> None:
+    table.left_join("j", table, pair)
+
+
+def joined_by_foreign_key(table: Any) -> None:
+    table.left_join("j", table, pair, on=str)
+
+
+def kept_again(table: Any) -> None:
+    table.to_stream().to_table("kept")
+
+
+def mapped(table: Any) -> Any:
+    return table.map_values(abs, value=Long())
+
+
+@pytest.mark.parametrize("behind", [grouped, joined, joined_by_foreign_key, kept_again])
+@pytest.mark.parametrize(
+    ("before", "after", "recorded", "declared"),
+    [
+        (lambda t: t, lambda t: t.filter(bool), "last", "last then filter"),
+        (lambda t: t.filter(bool), lambda t: t, "last then filter", "last"),
+        (
+            lambda t: mapped(t.filter(bool)),
+            mapped,
+            "last then filter then map_values",
+            "last then map_values",
+        ),
+    ],
+)
+def test_a_step_without_a_name_behind_a_table_is_refused_where_rows_have_come_through_others(
+    tester: Tester, behind: Step, before: Step, after: Step, recorded: str, declared: str
+) -> None:
+    first = Flow("f")
+    behind(before(stream(first).to_table("last")))
+    run(tester, first)
+    with pytest.raises(StateMeaningChanged, match=r"Restore the steps.*group reset f") as refused:
+        rerun_as(tester, first, lambda flow: behind(after(stream(flow).to_table("last"))))
+    assert refused.value.recorded.split(" with ")[0] == f"changes of {recorded}"
+    assert refused.value.declared.split(" with ")[0] == f"changes of {declared}"
+
+
+def test_windows_of_which_a_step_behind_takes_others_are_refused_too(tester: Tester) -> None:
+    first = Flow("f")
+    grouped(stream(first).group_by_key().window(MINUTE).count("n").filter(bool))
+    run(tester, first)
+    with pytest.raises(StateMeaningChanged, match=r"'changes of n', but .* 'changes of n then filter'"):
+        rerun_as(tester, first, lambda flow: grouped(stream(flow).group_by_key().window(MINUTE).count("n")))
+
+
+def test_steps_behind_a_table_that_an_earlier_version_has_not_recorded_are_accepted(
+    tester: Tester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Flow("f")
+    grouped(stream(first).to_table("last"))
+    monkeypatch.setattr("streamtable.engine.recovery.declared.bounded_meaning", lambda _: "")
+    run(tester, first)
+    monkeypatch.undo()
+    rerun_as(tester, first, lambda flow: grouped(stream(flow).to_table("last").filter(bool)))
+
+
+def test_steps_behind_to_stream_handle_records_and_may_come_and_go(tester: Tester) -> None:
+    first = Flow("f")
+    stream(first).to_table("last").to_stream().group_by_key().count("n")
+    run(tester, first)
+    second = rerun_as(
+        tester,
+        first,
+        lambda flow: stream(flow).to_table("last").to_stream().filter(bool).group_by_key().count("n"),
+    )
+    rerun_as(
+        tester,
+        second,
+        lambda flow: stream(flow).to_table("last").filter(bool).to_stream().group_by_key().count("n"),
+    )
+
+
+def counted(flow: Flow, time: Callable[[int], int] | None = None) -> KeyedTable[Any, Any]:
+    return flow.stream(NUMBERS, time=time).group_by_key().window(MINUTE).count("n")
+
+
+def by_value(value: int) -> int:
+    return value * 1000
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, by_value), (by_value, None)])
+def test_a_stream_whose_event_time_comes_from_elsewhere_is_refused_since_its_events_would_be_late(
+    tester: Tester, before: Any, after: Any
+) -> None:
+    first = Flow("f")
+    counted(first, before)
+    run(tester, first)
+    with pytest.raises(
+        StateMeaningChanged, match=r"the event time of an input .* another name.*\(numbers\)"
+    ) as refused:
+        rerun_as(tester, first, lambda flow: counted(flow, after))
+    texts = {None: "timestamps", by_value: "time="}
+    assert (refused.value.state, refused.value.recorded) == ("event time", texts[before])
+    assert refused.value.declared == texts[after]
+    # Another function cannot be seen.
+    rerun_as(tester, first, lambda flow: counted(flow, before and (lambda value: value)))
+
+
+def test_event_time_may_come_from_elsewhere_as_long_as_nothing_has_followed_it(tester: Tester) -> None:
+    first = Flow("f")
+    first.stream(NUMBERS).group_by_key().count("all")
+    run(tester, first)
+    rerun_as(tester, first, lambda flow: counted(flow, by_value))
+    tester.emit_many(NUMBERS, EVENTS)
+    assert sum(tester.table(counted(Flow("f")).table).values()) == len(EVENTS)
 
 
 def live(*steps: str, name: str = "n") -> Callable[[Flow], object]:

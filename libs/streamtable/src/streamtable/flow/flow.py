@@ -92,7 +92,8 @@ class Flow:
         Args:
             stream: The stream to read.
             time: Takes the event time from a value: milliseconds since 1970, or a datetime with a time zone. By default
-                it is the timestamp of the record.
+                it is the timestamp of the record. Whether it is given cannot change once windows, joins or timers have followed
+                event time: the flow stops with `StateMeaningChanged`.
             start: Where a new group begins to read.
             on_error: The policy for records that make a step raise. Default: the flow's policy.
             once: The deduplication of repeated events, by their ids.

@@ -159,17 +159,8 @@ class KeyedTable(TableJoins[K, V]):
         fed = any(each.feeds in topics for each in plan.nodes)
         apart = len(topics) > 1 or fed or any(each.kind == "closed" for each in sources)
         step = EmitLater(pending, ms, self._closes_at, apart)
-        label = f"every {ms} ms {name!r}"
-        plan.add(
-            self._node.group,
-            label,
-            self._node,
-            step=step,
-            edges=(pending,),
-            windowed=True,
-            interval_ms=ms,
-            as_records=True,
-        )
+        label, more = f"every {ms} ms {name!r}", {"windowed": True, "interval_ms": ms, "as_records": True}
+        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), **more)
         source = Source(pending, emitted.edge, kind="pending")
         node = plan.add(self._node.group, f"emitted {name!r}", source=source)
         value: Codec[Any] = rows  # a tombstone needs no codec

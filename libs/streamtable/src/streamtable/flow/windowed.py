@@ -281,13 +281,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
 
         The event time of the record is the last millisecond of the window.
         """
-        source = Source(
-            self._windows,
-            self._closed.edge,
-            kind="closed",
-            columns=self._joined_rows,
-            inclusive=self._window.inclusive,
-        )
+        columns, inclusive = self._joined_rows, self._window.inclusive
+        source = Source(self._windows, self._closed.edge, (), "closed", columns, inclusive)
         node = self._plan.source(self._node.group, source, f"final {self._windows.name!r}")
         return KeyedStream(self._plan, node, self._key, self._value)
 

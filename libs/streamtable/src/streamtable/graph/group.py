@@ -163,12 +163,14 @@ class Fed(Edge[object, object]):
         behind: The states of the group, and the inputs, whose changes it follows: its rows are right only if it has seen
             all changes of these.
         sides: For a state with rows of several sides, as of a join: the tables that each side follows, or its inputs.
+        made_of: The tables whose rows it follows, each with the steps without a name behind it; "" for records of streams.
     """
 
     name: str
     by: frozenset[str]
     behind: frozenset[str] = frozenset()
     sides: tuple[frozenset[str], ...] = ()
+    made_of: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ topics, through which a flow sends records to its next group, are recorded like 
   has rows: it would take away rows that it has never added, so it is refused.
 - A topic that was deleted and created again is another table, which begins empty.
 - The ids of `Once` and the values of handled rows are of one input each: another input begins with its own.
-- What the declarations say of the rows is recorded too. A version that says something else is refused, if there are rows;
-  or if it has an inner topic, whose records may not have been read yet.
+- What the declarations say of the rows is recorded too, with the steps without a name that they have come through, and with
+  the source of the event time of an input. A version that says something else is refused, if there are rows; or if it has
+  an inner topic, whose records may not have been read yet; or if it has handled records by other event times.
 - The record is committed before the first record of a version is handled, so it is never behind the rows.
 - The record is bounded. Of tables that were left long ago only the fact remains that there were some: a table with rows
   that is not in the record is then refused, and so is an inner topic.
@@ -31,6 +32,8 @@ OWN, IDS, HANDLED = "table", "ids", "handled"
 _OF_ONE_INPUT = frozenset({IDS, HANDLED})
 _ROWS = "versions of rows"
 """Stands for the schemas of Avro of the rows of the group's own table, among the meanings; no table is named so."""
+_TIME, _MADE_OF = "event time", " of"
+"""Stand in the same way for the source of an input's event time, and behind a table's name for what its rows are made of."""
 _LEFT_CHARS = 32  # of one table that was left, beside its name
 _LEFT_CHARS_MAX = 1_100  # of the 4 KB that Kafka gives to the metadata of an offset
 _MEANING_CHARS_MAX = 120
@@ -127,6 +130,7 @@ class Keeps:
         behind: The tables of the group, by name, and the inputs, by topic, whose changes it follows.
         means: The meaning of its rows, by input.
         is_table: Whether its topic has the rows of each partition in the same partition.
+        made_of: The tables that its rows are made of, with the steps without a name between; "" for records of streams.
     """
 
     name: str
@@ -135,6 +139,7 @@ class Keeps:
     behind: frozenset[str] = frozenset()
     means: Mapping[str, str] = field(default_factory=dict)
     is_table: bool = True
+    made_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,7 @@ class KeptTables:
         version: The version of its functions.
         only_read: The inputs whose records are not handled: tables that are joined, and followed by no step.
         rows: The codecs of the group's own table with their schemas; "" if it has none.
+        times: The source of the event time of inputs, by topic.
     """
 
     group: str
@@ -204,6 +210,7 @@ class KeptTables:
     version: str = ""
     only_read: frozenset[str] = frozenset()
     rows: str = ""
+    times: Mapping[str, str] = field(default_factory=dict)
 
     def continued(
         self, partition: int, inputs: Mapping[str, InputRecord], topics: Mapping[str, TopicState]
@@ -263,11 +270,15 @@ class _Start:
             meanings.pop(table.name, None)
             if table.name == OWN or topic in table.means:
                 meanings[table.name] = table.means.get(topic, "")
+            meanings[table.name + _MADE_OF] = table.made_of
         gone = self._gone(topic)
         # Inner topics that were left may be many, and they are refused when they come back.
         known = {*kept, *(name for name in (*left, *gone) if not is_inner_topic(name))}
-        meanings = {name: each for name, each in meanings.items() if each and name in known}
+        meanings = {
+            name: each for name, each in meanings.items() if each and name.removesuffix(_MADE_OF) in known
+        }
         meanings |= {_ROWS: rows} if (rows := versions_in(self.program.rows)) else {}
+        meanings |= {_TIME: time} if (time := self.program.times.get(topic)) else {}
         return KeptRecord(kept, left | gone, meanings, self.program.version, self._has_left_more())
 
     def _seen(self, table: Keeps, topic: str) -> Seen | None:
@@ -341,27 +352,33 @@ class _Start:
                 raise self._gap(table, "records of another input")
 
     def refuse_other_meanings(self) -> None:
-        """Raise `StateMeaningChanged` if the rows of a table were made by another declaration."""
+        """Raise `StateMeaningChanged` if the rows of a table, or the event time of an input, were made by another declaration."""
         for topic, there in self.inputs.items():
+            record = there.record or KeptRecord()
+            if there.offset > 0:
+                time = self.program.times.get(topic, "")
+                self._compare(_TIME, record.meanings.get(_TIME, ""), time, topic)
             for table in self.program.tables:
                 entry = _entry(there, table.name)
-                if there.record is None or entry is None or not self._has_rows(table, entry):
+                if entry is None or not self._has_rows(table, entry):
                     continue
-                recorded, declared = there.record.meanings.get(table.name, ""), table.means.get(topic, "")
-                if there.record.version != self.program.version:
-                    recorded = f"version {there.record.version!r} of the program's functions"
+                recorded, declared = record.meanings.get(table.name, ""), table.means.get(topic, "")
+                if record.version != self.program.version:
+                    recorded = f"version {record.version!r} of the program's functions"
                     declared = f"version {self.program.version!r} of the program's functions"
-                own = there.record.meanings.get(_ROWS, "") if table.name == OWN else ""
+                own = record.meanings.get(_ROWS, "") if table.name == OWN else ""
                 reason = unknown_version(own, self.program.rows) if recorded == declared else ""
-                if reason or (recorded and declared and recorded != declared):
-                    raise StateMeaningChanged(
-                        state=table.name if table.is_table else "",
-                        group=self.program.group,
-                        recorded=recorded,
-                        declared=declared,
-                        topic=table.topic,
-                        reason=reason,
-                    )
+                state = table.name if table.is_table else ""
+                self._compare(state, recorded, declared, table.topic, reason)
+                made_of = record.meanings.get(table.name + _MADE_OF, "")
+                self._compare(state, made_of, table.made_of, table.topic)
+
+    def _compare(self, state: str, recorded: str, declared: str, topic: str, reason: str = "") -> None:
+        if reason or (recorded and declared and recorded != declared):
+            both = {"recorded": recorded, "declared": declared}
+            raise StateMeaningChanged(
+                state=state, group=self.program.group, topic=topic, reason=reason, **both
+            )
 
     def _has_rows(self, table: Keeps, entry: Seen) -> bool:
         state = self.topics[table.topic]

@@ -31,7 +31,10 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
     outputs = {edge.stream.name: edge.stream for edge in group.outputs}
     inner = [_inner(group, outputs[topic]) for topic in group.inner_topics]
     rows = codecs_name(group.key, group.persist.value) if group.persist else ""
-    return KeptTables(group.name, (*own, *inner), group.version, group.only_joined, rows)
+    # Where watermarks travel with the records, their timestamps are event times, whoever has taken them.
+    timed = [each for each in group.inputs if group.event_time is not None and not each.watermarks]
+    times = {each.stream.name: "timestamps" if each.time is None else "time=" for each in timed}
+    return KeptTables(group.name, (*own, *inner), group.version, group.only_joined, rows, times)
 
 
 def _inner(group: Group[Any, Any], stream: Stream[Any, Any]) -> Keeps:
@@ -45,8 +48,9 @@ def _fed(group: Group[Any, Any], fed: str, name: str, topic: str, *, is_table: b
     """Return a table that is fed as the compiler of flows says, or by all inputs."""
     if fed not in group.fed:
         return Keeps(name, topic, frozenset(group.input_topics), is_table=is_table)
-    always = {group.retry, group.visits_topic}
-    return Keeps(name, topic, group.fed[fed].by | always, group.fed[fed].behind, is_table=is_table)
+    found, always = group.fed[fed], {group.retry, group.visits_topic}
+    made_of = bounded_meaning(found.made_of)
+    return Keeps(name, topic, found.by | always, found.behind, is_table=is_table, made_of=made_of)
 
 
 def _rows(group: Group[Any, Any]) -> dict[str, str]:

@@ -71,13 +71,8 @@ def times_state(
         return None if at_ms is None else at_ms + needed_ms
 
     due: Due[Any, Any] = Due(when, _forgotten, keep=timedelta(0), by_key=True, on_error=on_error)
-    return State(
-        name,
-        key=WindowedKey(key, window.size_ms),
-        value=AroundRows(value),
-        due=due,
-        meaning=f"times of records in {window.meaning}",
-    )
+    times, meaning = WindowedKey(key, window.size_ms), f"times of records in {window.meaning}"
+    return State(name, key=times, value=AroundRows(value), due=due, meaning=meaning)
 
 
 def _forgotten(_: DueRows[Any, Any]) -> None:

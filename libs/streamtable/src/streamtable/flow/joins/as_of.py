@@ -99,18 +99,10 @@ class AsOfJoin:
                 return None
             return where.time + (self.grace_ms + 1 if where.side == LEFT else self.kept_ms)
 
+        holds, codec = timedelta(milliseconds=self.grace_ms + 1), WaitingCodec(*values)
+        due: Due[Any, Any] = Due(due_at, expired, by_key=True, on_error=plan.on_error, holds=holds)
         state: State[Any, Any] = State(
-            self.name,
-            key=PlaceKey(key),
-            value=WaitingCodec(*values),
-            due=Due(
-                due_at,
-                expired,
-                by_key=True,
-                on_error=plan.on_error,
-                holds=timedelta(milliseconds=self.grace_ms + 1),
-            ),
-            meaning=self.meaning,
+            self.name, key=PlaceKey(key), value=codec, due=due, meaning=self.meaning
         )
 
         def step(scope: Scope, records: Columns) -> None:
@@ -121,16 +113,8 @@ class AsOfJoin:
             plan.add(group, f"{side} of {self.name!r}", node, step=each)
             for side, node, each in zip(("stream", "table"), nodes, steps, strict=True)
         ]
-        plan.add(
-            group,
-            f"{self.meaning}: {self.name!r} waits",
-            *sides,
-            step=step,
-            edges=(state,),
-            grace_ms=self.grace_ms,
-            windowed=True,
-            follows=table,
-        )
+        more = {"edges": (state,), "grace_ms": self.grace_ms, "windowed": True, "follows": table}
+        plan.add(group, f"{self.meaning}: {self.name!r} waits", *sides, step=step, **more)
         columns = DueColumns(key, lambda due: self._found(due, state))
         source = Source(state, expired.edge, kind="closed", columns=columns)
         waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, windowed=True)

@@ -79,21 +79,10 @@ class StreamJoin:
         def closes(raw: bytes, _: bytes) -> int | None:
             return closing_times(self.bounds, [raw])[0]
 
-        rows = WaitingRecords(*values)
-        state: State[Any, Any] = State(
-            self.name,
-            key=PlaceKey(key),
-            value=rows,
-            due=Due(
-                closes,
-                expired,
-                by_key=True,
-                on_error=plan.on_error,
-                holds=self.bounds.longest,
-                times=partial(closing_times, self.bounds),
-            ),
-            meaning=f"{self.operator} {self.bounds.meaning}",
-        )
+        rows, meaning = WaitingRecords(*values), f"{self.operator} {self.bounds.meaning}"
+        times, holds = partial(closing_times, self.bounds), self.bounds.longest
+        due = Due(closes, expired, by_key=True, on_error=plan.on_error, holds=holds, times=times)
+        state: State[Any, Any] = State(self.name, key=PlaceKey(key), value=rows, due=due, meaning=meaning)
         sides = [
             plan.add(group, f"{name} of {self.name!r}", node, step=encoded(side, codec, rows))
             for side, name, node, codec in zip((LEFT, RIGHT), ("left", "right"), nodes, values, strict=True)
@@ -105,8 +94,8 @@ class StreamJoin:
         )
         if not self.unmatched:
             return joined
-        due = DueColumns(key, partial(self._waited, rows))
-        waited = Source(state, expired.edge, kind="closed", columns=due)
+        columns = DueColumns(key, partial(self._waited, rows))
+        waited = Source(state, expired.edge, kind="closed", columns=columns)
         source = plan.add(group, f"expired of {self.name!r}", source=waited, windowed=True)
         alone = plan.add(group, f"unmatched of {self.name!r}", source, step=self._alone)
         return plan.add(group, f"all of {self.name!r}", joined, alone)
@@ -125,13 +114,8 @@ class StreamJoin:
         return keys, list(zip(sides, values, strict=True)), times, late_before
 
     def _alone(self, _: Scope, records: Columns) -> Columns:
-        function = self.function
-        return records.with_values(
-            [
-                function(value, None) if side == LEFT else function(None, value)
-                for side, value in records.values
-            ]
-        )
+        pairs = [(value, None) if side == LEFT else (None, value) for side, value in records.values]
+        return records.with_values([self.function(*pair) for pair in pairs])
 
 
 def marked(side: Side) -> Step:

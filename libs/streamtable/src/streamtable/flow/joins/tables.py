@@ -56,13 +56,8 @@ class TableJoin:
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
         group = nodes[0].group
-        state: State[Any, Sides] = State(
-            self.name,
-            key=key,
-            value=SidesCodec(*map(codec_name, self.values)),
-            due=due,
-            meaning=f"{self.operator} of tables{windows}",
-        )
+        codec, meaning = SidesCodec(*map(codec_name, self.values)), f"{self.operator} of tables{windows}"
+        state: State[Any, Sides] = State(self.name, key=key, value=codec, due=due, meaning=meaning)
         sides = [
             plan.add(group, f"{side} of {self.name!r}", node, step=marked_changes(number))
             for number, side, node in zip((LEFT, RIGHT), ("left", "right"), nodes, strict=True)

@@ -228,15 +228,8 @@ def emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
     """Write records to a stream, with the bytes of their keys if it has the same codec."""
     raw = records.raw_keys if same_bytes(records.codec, stream.key) else None
     keys = () if raw is not None else records.keys
-    scope.emit_many(
-        stream,
-        keys,
-        records.values,
-        raw_keys=raw,
-        timestamps_ms=timestamps_of(records.times),
-        late_before_ms=records.late_before,
-        headers=records.headers,
-    )
+    times = {"timestamps_ms": timestamps_of(records.times), "late_before_ms": records.late_before}
+    scope.emit_many(stream, keys, records.values, raw_keys=raw, headers=records.headers, **times)
 
 
 def same_bytes(one: object, other: object) -> bool:

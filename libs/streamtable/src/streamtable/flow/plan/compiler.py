@@ -38,13 +38,7 @@ def groups_of(
     in_band, intervals = topics_in_band(nodes, depths), intervals_of(nodes)
     groups = tuple(
         _group_of(
-            name,
-            [each for each in nodes if each.group == name],
-            event_time,
-            in_band,
-            stages_of(name, nodes, depths, in_band),
-            intervals,
-            version,
+            name, nodes, event_time, in_band, stages_of(name, nodes, depths, in_band), intervals, version
         )
         for name in names
     )
@@ -62,6 +56,7 @@ def _group_of(
     version: str,
 ) -> Group[Any, Any]:
     edges: list[Edge[Any, Any]] = []
+    nodes = [each for each in nodes if each.group == name]
     for node in nodes:
         if node.source is not None:
             program = CompiledSource(node, nodes, in_band, intervals.get(node, 0))
