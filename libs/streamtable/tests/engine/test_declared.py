@@ -129,7 +129,9 @@ def test_a_version_of_a_flow_is_that_of_all_its_groups(tester: Tester) -> None:
     for each in flow("1").groups:
         tester.stop(each)
     for each in flow("2").groups:
-        with pytest.raises(StateMeaningChanged, match="version '2' of the program's functions.*Restore the old version="):
+        with pytest.raises(
+            StateMeaningChanged, match="version '2' of the program's functions.*Restore the old version="
+        ):
             tester.start(each)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamtable import Json, Long, Stream, String, Table, Typed
+from streamtable import Bytes, Json, Long, Stream, String, Table, Typed
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
 from streamtable_testing.tester import Tester
@@ -284,3 +284,17 @@ def test_the_windows_of_keys_in_windows_are_written_with_their_own_size() -> Non
     ):
         per_hour.to(Stream("out", hours.key(WindowedKey(String(), 30_000)), Long()))
     per_hour.to(Stream("out", hours.key(WindowedKey(String(), 60_000)), Long()))
+
+
+@pytest.mark.parametrize("key", [String(), Long(), Json(), Bytes()])
+def test_keys_with_windows_are_not_written_by_a_codec_of_keys_without(key: Any) -> None:
+    """They could be written by none of these codecs, and the group would stop when the first window closes."""
+    minutes = Tumbling(timedelta(minutes=1), grace=timedelta(0))
+    counts = Flow("f").stream(NUMBERS).group_by_key().window(minutes).count("n")
+    out = Stream[Any, Any]("out", key, Long())
+    reason = r"cannot write keys with windows.*give the topic the key WindowedKey.*map\(lambda key, value: \(key.key"
+    with pytest.raises(GraphError, match=reason):
+        counts.final().to(out)
+    with pytest.raises(GraphError, match="cannot write keys with windows"):
+        counts.final().repartition("again", key=key)
+    counts.final().map(lambda window, n: (window.key, n)).to(out)

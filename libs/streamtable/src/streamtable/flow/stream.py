@@ -280,7 +280,7 @@ class KeyedStream(StreamJoins[K, V]):
             streams: All streams that the function may choose.
 
         Raises:
-            GraphError: The keys are of windows, and a stream's keys of other ones.
+            GraphError: The keys are of windows, and a stream's keys of other ones or without windows.
         """
         if isinstance(stream, Stream):
             targets, step = [stream], steps.send(stream)

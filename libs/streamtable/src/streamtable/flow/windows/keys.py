@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.keys import canonical, form_of
 from streamtable.base.ports import Codec
+from streamtable.codec import String
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow.windows.zone_days import ZoneDays
 
@@ -206,7 +207,15 @@ def check_matching(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
 
 
 def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | None) -> None:
-    """Raise `GraphError` if the keys of windows would be read as the keys of other ones: their ends are not in the bytes."""
+    """Raise `GraphError` if a codec cannot write the keys of windows, or they would be read as the keys of other ones.
+
+    The ends of windows are not in the bytes. A codec of the program may do with them as it likes.
+    """
+    if isinstance(made, _KEYS) and type(written).__module__ == String.__module__:
+        raise GraphError(
+            f"{operator}: {written!r} cannot write keys with windows, by {made!r}: give the topic the key {made!r}, or take the key "
+            "out of its window by map(lambda key, value: (key.key, value))"
+        )
     if _windows_of(made, written) != written:
         raise GraphError(
             f"{operator}: readers would get other windows, by {written!r} from keys by {made!r}: give the topic the key {made!r}"
