@@ -130,7 +130,7 @@ def test_a_version_of_a_flow_is_that_of_all_its_groups(tester: Tester) -> None:
         tester.stop(each)
     for each in flow("2").groups:
         with pytest.raises(
-            StateMeaningChanged, match="version '2' of the program's functions.*Restore the old version="
+            StateMeaningChanged, match=r"version '2' of the program's functions.*Restore the old version="
         ):
             tester.start(each)
 

@@ -30,6 +30,8 @@ class Sink(Group[Any, Any]):
         REVENUE_OUT = Sink("revenue-out", REVENUE.table, Postgres(url, "revenue", key=("shop",)))
 
     Of a table the target gets the last change of each key in a batch; of a stream each record, in the order of its partition.
+    Rows of a table with windows are deleted when the `retention` of their window is over, by default a day: to keep them, write
+    `final().topic(name)` with a `key` of the target, or give the windows a longer retention.
     A record that the target refuses, or that cannot be decoded, goes to the dead letters alone.
 
     Args:

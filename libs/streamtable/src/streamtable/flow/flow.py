@@ -127,7 +127,8 @@ class Flow:
     ) -> KeyedTable[K, V]:
         """Read a table of another group or program, with its changes.
 
-        A new flow gets each row that is there as a change from nothing.
+        A new flow gets each row that is there as a change from nothing. In a table with windows the expiry of a window, after
+        its `retention`, is a deletion: sums over such rows are over the windows that are still kept.
 
         Args:
             table: The table to read.

@@ -245,8 +245,9 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
     """Rows by key and window: a table that the flow keeps, in the order of Kafka Streams' keys.
 
     A row is deleted when its window has been closed for the retention, from the topic too. The task of the records' key
-    keeps it, so the key alone decides its partition, not key and window. The deletion is not passed on: tables that
-    `group_by` makes of the rows still include the rows of expired windows.
+    keeps it, so the key alone decides its partition, not key and window. The deletion is not passed on to the steps of the
+    same group: tables that `group_by` makes of the rows still include the rows of expired windows. Whatever reads the table's
+    topic sees a deletion: a `Sink` deletes the row from its target, and `Flow.table`, `Changes` and tables made of them lose it.
     """
 
     def __init__(

@@ -221,7 +221,8 @@ class Changes(Edge[K, V], Generic[K, J, V]):
         table: The table to join, keyed as the inputs are, with the same number of partitions.
         handler: Called for each change of a row, with its old and its new value, also for a deletion that Kafka has deleted
             while the group stood still. The old value is always the one that the handler was given last for this row, also of a
-            change that was refused and is sent again: the group keeps it in its own topic `<group>-handled`.
+            change that was refused and is sent again: the group keeps it in its own topic `<group>-handled`. In a table of windows
+            it is called with a deletion when the window's `retention` is over.
         start: The treatment of existing rows by a new group: "latest" takes them as known, "earliest" handles each of them as
             a change from None, and joins do not see a row before that. Before the first change
             the rows taken as known are copied to `<group>-handled`; those that cannot be decoded, or are larger than that topic
