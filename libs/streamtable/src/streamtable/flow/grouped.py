@@ -165,8 +165,11 @@ class GroupedStream(Grouped[K, V]):
 
         Args:
             window: `Tumbling`, `Hopping`, `Sliding` or `Session`.
-            late: A stream for the records whose windows have all been closed; they change nothing.
-            retention: The time that the row of a window is kept after the window has closed.
+            late: A stream for the records whose windows have all been closed; they change nothing. Each aggregate writes its own
+                late records: where several use the same windows, give it to one of them, by a `window()` of its own. Of
+                sessions, a record may be late for one aggregate and not for another, which has skipped its None.
+            retention: The time that the row of a window is kept after the window has closed. Then it is deleted, also from
+                the table's topic: a `Sink` of the table deletes it from its target.
         """
         windows = Windows(self._plan, self._node, self._key, self._value, window, late, retention)
         return SessionStream(windows) if isinstance(window, Session) else TimeWindowedStream(windows)

@@ -35,7 +35,8 @@ class KeyedTable(TableJoins[K, V]):
     """Rows of type `V` by keys of type `K`: a table that the flow keeps, or reads, or a view of one.
 
     Steps after it get its changes: for each key and batch of records the row before and the row after. How often a row
-    changes in between depends on how records are divided into batches; the last change of a row does not.
+    changes in between depends on how records are divided into batches; the last change of a row does not. So functions behind a
+    table must not raise for any row: the record that has made the row would be undone with it, or not, as batches fall.
 
     Tables are made by `Flow.table` and by steps, not by programs.
     """
