@@ -105,7 +105,10 @@ class Long:
         except StructError as error:
             if isinstance(value, int):
                 raise SerializationError(f"Long: {value.bit_length() + 1} bits, more than 64") from error
-            raise SerializationError(f"Long: must be an int, not {type(value).__name__}") from error
+            raise SerializationError(
+                f"Long: must be an int, not {type(value).__name__}. For other numbers choose another codec, such as "
+                "Json() or Avro('double'), at a step of a flow by value="
+            ) from error
 
     def decode(self, data: bytes) -> int:
         try:

@@ -266,7 +266,10 @@ def unfit(
     bad: dict[int, StreamtableError] = {}
     if not keyless and None in records.keys:
         for index in (index for index, key in enumerate(records.keys) if key is None):
-            bad[index] = DeserializationError("the record has no key; a stream without keys has key=NoKey()")
+            bad[index] = DeserializationError(
+                "the record has no key; a stream without keys has key=NoKey(). In a topic between groups of a flow the function "
+                "of group_by() or key_by() has returned None as the key: filter such records out before that step"
+            )
     if deletions is not True and None in records.values:
         for index, value in enumerate(records.values):
             if value is None and index not in bad:

@@ -425,8 +425,8 @@ def milliseconds(found: object) -> int:
         )
     if found < 0:
         raise InvalidEventTime(
-            f"{found} is no event time: it is before 1970, where event time begins. Give such events a later time, or filter "
-            "them out before"
+            f"{found} is no event time: it is before 1970, where event time begins. Return max(0, ...) for "
+            "such events, or drop them by on_error= of the input"
         )
     if found > _LATEST_MS:
         raise InvalidEventTime(f"{found} is no event time: it is after 9999. Is it in microseconds?")
