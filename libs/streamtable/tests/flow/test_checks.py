@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamtable import Bytes, Json, Long, Stream, String, Table, Typed
+from streamtable import Bytes, Json, Long, Output, Stream, String, Table, Typed
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
 from streamtable_testing.tester import Tester
@@ -91,7 +91,7 @@ def test_a_flow_of_many_branches_that_meet_again_is_built_and_described() -> Non
     stream = flow.stream(NUMBERS)
     for _ in range(60):  # the number of paths doubles with each
         stream = stream.merge(*stream.split(bool))
-    stream.process(lambda ctx, value: [value]).to(NUMBERS)
+    stream.process(lambda ctx, value: [value]).to(Stream("out", String(), Long()))
     assert [group.name for group in flow.groups] == ["f"]
     assert str(flow.describe()).count("split") < 1_000
     assert len(repr(stream._node)) < 1_000
@@ -298,3 +298,23 @@ def test_keys_with_windows_are_not_written_by_a_codec_of_keys_without(key: Any) 
     with pytest.raises(GraphError, match="cannot write keys with windows"):
         counts.final().repartition("again", key=key)
     counts.final().map(lambda window, n: (window.key, n)).to(out)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda numbers: numbers.filter(bool).to(NUMBERS),
+        lambda numbers: numbers.key_by("digit", str, key=String()).to(NUMBERS),
+        lambda numbers: (
+            numbers.group_by_key().window(Tumbling(MINUTE, grace=timedelta(0)), late=NUMBERS).count("n")
+        ),
+    ],
+)
+def test_a_flow_that_writes_records_back_to_their_stream_is_refused_unless_a_handler_does(build: Any) -> None:
+    flow = Flow("f")
+    build(flow.stream(NUMBERS))
+    with pytest.raises(GraphError, match=r"read from 'numbers' to it again.*round for ever.*another stream"):
+        _ = flow.groups
+    again = Flow("f")
+    again.stream(NUMBERS).process(lambda ctx, number: None, Output(NUMBERS))
+    assert again.groups

@@ -287,7 +287,7 @@ def test_streams_that_are_keyed_differently_are_read_by_groups_that_are_named(te
 
 def keyed_differently(flow: Flow) -> None:
     flow.stream(NUMBERS).to(OUT)
-    flow.stream(BY_NUMBER).to(BY_NUMBER)
+    flow.stream(BY_NUMBER).to(Stream("by-number-too", Long(), String()))
 
 
 def twice_named(flow: Flow) -> None:

@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from streamtable.base.no_key import NoKey
-from streamtable.base.topics import Table
+from streamtable.base.topics import Stream, Table
 from streamtable.base.watermarks import own_headers
 from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.feeding import fed_by_sources
 from streamtable.flow.plan.in_band import depths_of, stages_of, topics_in_band, with_watermarks
-from streamtable.flow.plan.nodes import Node, Step, intervals_of
+from streamtable.flow.plan.nodes import Node, Step, intervals_of, sources_of
 from streamtable.flow.windows.keys import START
 from streamtable.flow.windows.pending import PendingKey
 from streamtable.graph.group import EventTime, Group, Join, Output
@@ -34,6 +34,7 @@ def groups_of(
     names = dict.fromkeys(node.group for node in nodes)
     if not names:
         raise GraphError(f"flow {flow!r} reads nothing: begin with stream() or table()")
+    refuse_circles(flow, nodes)
     depths = depths_of(nodes)
     in_band, intervals = topics_in_band(nodes, depths), intervals_of(nodes)
     groups = tuple(
@@ -44,6 +45,20 @@ def groups_of(
     )
     refuse_shared_topics(groups)
     return groups
+
+
+def refuse_circles(flow: str, nodes: Sequence[Node]) -> None:
+    """Raise `GraphError` if records come back to a stream that they have come from. A handler may know when to end."""
+    fed = {node.feeds: node for node in nodes if node.feeds}
+    for node in nodes:
+        written = {edge.stream.name for edge in node.edges if isinstance(edge, Output)} - {node.feeds}
+        sources = [each.source for each in sources_of(node, fed)] if written else []
+        read = {each.topic.name for each in sources if each and isinstance(each.topic, Stream)}
+        for name in sorted(written & read) if not node.singly else ():
+            raise GraphError(
+                f"flow {flow!r} writes records that it has read from {name!r} to it again, at {node.label}: they would go round for "
+                "ever. Write them to another stream; or, if they do come to an end, by emit in process(handler, Output(...))"
+            )
 
 
 def _group_of(
