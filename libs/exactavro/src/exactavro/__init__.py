@@ -9,7 +9,7 @@ from exactavro.errors import Malformed, Unfit, Unusable, placed
 from exactavro.reading import READ_ERRORS, Reader, decode
 from exactavro.resolving import make_reader
 from exactavro.schema import Schema
-from exactavro.writing import WRITE_ERRORS, Writer, encode, make_writer, unfit
+from exactavro.writing import WRITE_ERRORS, Writer, encode, make_writer, may_lose, unfit
 
 __all__ = [
     "READ_ERRORS",
@@ -26,6 +26,7 @@ __all__ = [
     "encode",
     "make_reader",
     "make_writer",
+    "may_lose",
     "placed",
     "unfit",
 ]

@@ -2,11 +2,13 @@
 
 Nothing is truncated or converted silently: a float for an int, an int of more than 32 bits or an unknown field is an
 error. The encoding is the shortest that Avro allows, and a map's entries are sorted by their encoded keys, so equal values have
-equal bytes.
+equal bytes. What Avro can only hold approximately, such as 0.1 in 32 bits, is written as near as it can: an exact writer refuses it.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, timedelta
 from itertools import chain
 from operator import index
 from struct import Struct
@@ -16,9 +18,11 @@ from typing import Any
 from exactavro.branches import avro_branch_of, full_names, has_name
 from exactavro.defaults import default_value
 from exactavro.errors import Unfit, Unusable, placed
-from exactavro.logical import EXPECTED, conversion
+from exactavro.logical import EXPECTED, Conversion, conversion
 from exactavro.schema import Node, Schema, kind, logical, title
 from exactavro.unrolled import unrolled
+
+_LOSES = re.compile(r'"(array|float|default|(time|local-timestamp)-millis|timestamp-(millis|micros))"')
 
 Writer = Callable[[Any], bytes]
 """Called directly, it raises one of `WRITE_ERRORS`, which `unfit` turns into an `Unfit`."""
@@ -138,12 +142,24 @@ def _float_writer(form: Struct) -> Writer:
     return write_float
 
 
+def _write_exact_float(value: Any) -> bytes:
+    """Write a float that 32 bits hold."""
+    data = _WRITERS["float"](value)
+    (again,) = _FLOAT.unpack(data)
+    if again != value and value == value:  # noqa: PLR0124 - NaN
+        raise Unfit(
+            f"is {value!r}, which would be read as {again!r}: write that, or let the schema have a double"
+        )
+    return data
+
+
+_FLOAT = Struct("<f")
 _WRITERS: dict[str, Writer] = {
     "null": _write_null,
     "boolean": _write_boolean,
     "int": _write_int,
     "long": write_long,
-    "float": _float_writer(Struct("<f")),
+    "float": _float_writer(_FLOAT),
     "double": _float_writer(Struct("<d")),
     "bytes": _write_bytes,
     "string": _write_string,
@@ -153,19 +169,26 @@ _WRITERS: dict[str, Writer] = {
 # ---- making writers -----------------------------------------------------------------------------------------------
 
 
-def make_writer(schema: Schema, prefix: bytes = b"") -> Writer:
+def make_writer(schema: Schema, prefix: bytes = b"", *, exact: bool = False) -> Writer:
     """Return a writer of the values of a schema, for `encode`.
 
     Args:
         schema: The schema.
         prefix: The bytes before each value.
+        exact: Whether a value is refused that is not equal to the one that is read: a float that 32 bits round, a time with more
+            digits than its unit, a datetime of another zone than UTC, a tuple, and a record without a field that has a default.
     """
     _fill_tables()
     node = schema.tree
     if isinstance(node, dict) and kind(node) == "record" and conversion(node) is None:
-        return _record_writer(node, prefix)
-    write = _writer(node)
+        return _record_writer(node, prefix, exact=exact)
+    write = _writer(node, exact=exact)
     return (lambda value: prefix + write(value)) if prefix else write
+
+
+def may_lose(schema: Schema) -> bool:
+    """Return whether an exact writer of a schema may refuse values that another one writes."""
+    return _LOSES.search(schema.text) is not None
 
 
 def encode(write: Writer, value: Any) -> bytes:
@@ -181,14 +204,16 @@ def unfit(error: Exception) -> Unfit:
     return Unfit(f"{error} is not one of its symbols" if isinstance(error, LookupError) else str(error))
 
 
-def _writer(node: Node) -> Writer:
+def _writer(node: Node, *, exact: bool) -> Writer:
     if isinstance(node, list):
-        return _union_writer(node)
-    write = _plain_writer(node)
+        return _union_writer(node, exact=exact)
+    write = _plain_writer(node, exact=exact)
     rule = conversion(node)
     if rule is None:
         return write
-    dump, expected = rule.dump, EXPECTED[logical(node) or ""]
+    name = logical(node) or ""
+    dump = _exactly(rule) if exact and name.startswith(_TIMES) else rule.dump
+    expected = EXPECTED[name]
 
     def write_logical(value: Any) -> bytes:
         try:
@@ -200,16 +225,39 @@ def _writer(node: Node) -> Writer:
     return write_logical
 
 
-def _plain_writer(node: str | dict[str, Any]) -> Writer:
+_TIMES = ("time-millis", "timestamp-", "local-timestamp-millis")
+_NO_OFFSET = timedelta(0)
+
+
+def _exactly(rule: Conversion) -> Callable[[Any], Any]:
+    """Return the conversion of times that refuses those which would be read as others."""
+
+    def dump(value: Any) -> Any:
+        carried = rule.dump(value)
+        zone = value.tzinfo
+        if zone is not None and zone is not UTC and zone.utcoffset(None) != _NO_OFFSET:  # None: it varies
+            raise Unfit(f"is {value}, which would be read in UTC: write .astimezone(UTC)")
+        if (again := rule.load(carried)) != value:
+            raise Unfit(
+                f"is {value}, which would be read as {again}: write that, or let the schema have micros"
+            )
+        return carried
+
+    return dump
+
+
+def _plain_writer(node: str | dict[str, Any], *, exact: bool) -> Writer:
     name = kind(node)
-    if isinstance(node, str) or name in _WRITERS:
+    if exact and name == "float":
+        write: Writer = _write_exact_float
+    elif isinstance(node, str) or name in _WRITERS:
         write = _WRITERS[name]
     elif name == "record":
-        write = _record_writer(node)
+        write = _record_writer(node, exact=exact)
     elif name == "array":
-        write = _array_writer(_writer(node["items"]))
+        write = _array_writer(_writer(node["items"], exact=exact), exact=exact)
     elif name == "map":
-        write = _map_writer(_writer(node["values"]))
+        write = _map_writer(_writer(node["values"], exact=exact))
     elif name == "enum":
         write = _Symbols(
             (symbol, write_long(number)) for number, symbol in enumerate(node["symbols"])
@@ -248,8 +296,10 @@ def _check(write: Writer, value: Any, place: str) -> None:
         raise Unfit(placed(place, str(unfit(error)))) from None
 
 
-def _array_writer(write: Writer) -> Writer:
+def _array_writer(write: Writer, *, exact: bool) -> Writer:
     def write_array(value: Any) -> bytes:
+        if exact and isinstance(value, tuple):
+            raise Unfit("is a tuple, which would be read as a list: write list(...)")
         if not isinstance(value, list | tuple):
             raise Unfit(f"must be a list or tuple, not {type(value).__name__}")
         if not value:
@@ -281,8 +331,8 @@ def _map_writer(write: Writer) -> Writer:
     return write_map
 
 
-def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
-    fields = [(field["name"], _writer(field["type"])) for field in node["fields"]]
+def _record_writer(node: dict[str, Any], prefix: bytes = b"", *, exact: bool) -> Writer:
+    fields = [(field["name"], _writer(field["type"], exact=exact)) for field in node["fields"]]
     defaults = {}
     for field in node["fields"]:
         if "default" in field:
@@ -302,6 +352,10 @@ def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
         for name, write in fields:
             if name not in row and name not in defaults:
                 raise Unfit(f".{name}: missing, and has no default")
+            if exact and name not in row:
+                raise Unfit(
+                    f".{name}: missing, and would be read as its default, {defaults[name]!r}: write it"
+                )
             try:
                 parts.append(write(row[name] if name in row else defaults[name]))
             except WRITE_ERRORS as error:
@@ -320,8 +374,8 @@ def _record_writer(node: dict[str, Any], prefix: bytes = b"") -> Writer:
     )
 
 
-def _union_writer(branches: list[Node]) -> Writer:
-    writers = [(node, write_long(number), _writer(node)) for number, node in enumerate(branches)]
+def _union_writer(branches: list[Node], *, exact: bool) -> Writer:
+    writers = [(node, write_long(number), _writer(node, exact=exact)) for number, node in enumerate(branches)]
     nothing = next((prefix for _, prefix, write in writers if write is _write_null), None)
     writers = [each for each in writers if each[2] is not _write_null]
     if len(writers) == 1:

@@ -1,10 +1,11 @@
 """Rows and records that are kept are the same after a restart: a value that its codec would read as another one is refused."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum, IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -19,6 +20,16 @@ OUT: Stream[str, Any] = Stream("out", String(), Json())
 LONGS = Avro({"type": "array", "items": "long"})
 PAIRS = Avro({"type": "array", "items": {"type": "array", "items": "long"}})
 MINUTE = timedelta(minutes=1)
+BERLIN = ZoneInfo("Europe/Berlin")
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+
+def row_of(kind: Any, **more: Any) -> Avro[Any]:
+    return Avro({"type": "record", "name": "Row", "fields": [{"name": "x", "type": kind, **more}]})
+
+
+def a_time(name: str) -> Any:
+    return {"type": "int" if name.startswith("time-") else "long", "logicalType": name}
 
 
 class Colour(Enum):
@@ -76,6 +87,71 @@ def test_a_row_of_a_handler_is_refused_too(tester: Tester, value: Any, advice: s
     tester.run(Group("g", Input(EVENTS, put), Persist(Json()) if own else state))
     with pytest.raises(HandlerFailed, match=advice):
         tester.emit(EVENTS, "k", 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "row", "reason"),
+    [
+        (
+            row_of(a_time("timestamp-micros")),
+            {"x": NOON.astimezone(BERLIN)},
+            r"Row\.x: .* write \.astimezone\(UTC\)",
+        ),
+        (
+            row_of(a_time("timestamp-millis")),
+            {"x": NOON.replace(microsecond=999)},
+            "read as 2026-07-01 12:00:00.00:00: ",
+        ),
+        (row_of(a_time("local-timestamp-millis")), {"x": datetime(2026, 7, 1, 12, 0, 0, 1)}, "read as 2026"),  # noqa: DTZ001
+        (
+            row_of(a_time("time-millis")),
+            {"x": NOON.replace(microsecond=1).time()},
+            "let the schema have micros",
+        ),
+        (
+            row_of(["null", "float"]),
+            {"x": 0.1},
+            "0.1, which would be read as 0.1000000014.*: write that, or .* double",
+        ),
+        (row_of("long", default=3), {}, r"Row\.x: missing, and would be read as its default, 3: write it"),
+    ],
+    ids=repr,
+)
+def test_an_avro_row_is_refused_that_would_be_read_as_another_one(
+    tester: Tester, codec: Any, row: Any, reason: str
+) -> None:
+    group: Group[str, Any] = Group("g", Input(EVENTS, lambda ctx, _: ctx.set(row)), Persist(codec))
+    tester.run(group)
+    with pytest.raises(HandlerFailed, match=reason):
+        tester.emit(EVENTS, "k", 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "row"),
+    [
+        (row_of(a_time("timestamp-micros")), {"x": NOON.astimezone(ZoneInfo("UTC"))}),
+        (row_of(a_time("timestamp-millis")), {"x": NOON.astimezone(timezone(timedelta(0)))}),
+        (row_of(a_time("local-timestamp-millis")), {"x": NOON.replace(tzinfo=None)}),
+        (row_of("float"), {"x": 0.5}),
+        (row_of("double"), {"x": 5}),
+        (row_of("long", default=3), {"x": 3}),
+    ],
+    ids=repr,
+)
+def test_an_avro_row_is_written_that_equals_the_one_that_is_read(
+    tester: Tester, codec: Any, row: Any
+) -> None:
+    group: Group[str, Any] = Group("g", Input(EVENTS, lambda ctx, _: ctx.set(row)), Persist(codec))
+    tester.run(group)
+    tester.emit(EVENTS, "k", 1)
+    tester.stop(group)
+    tester.start(group)
+    assert tester.table(group) == {"k": row}
+
+
+def test_rows_of_a_schema_without_such_values_are_written_by_the_codec_itself() -> None:
+    codec = row_of(["null", "long", "double", "string"])
+    assert Persist(codec).value is codec
 
 
 def test_an_enum_that_equals_its_value_is_written(tester: Tester) -> None:
@@ -166,6 +242,23 @@ def test_a_row_of_a_grouped_table_is_found_again_by_its_tuple(
         restart(tester, flow)
     tester.emit(EVENTS, "l", {"a": 3, "b": 4})
     assert tester.table(table.table) == {"g": ROWS[kept]}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_times_are_compared_as_the_codec_reads_them(tester: Tester, *, restarts: bool) -> None:
+    flow = Flow("f")
+    grouped = flow.stream(EVENTS).group_by_key()
+    table = grouped.max(
+        "t",
+        lambda us: NOON.astimezone(BERLIN) + timedelta(microseconds=us),
+        value=Avro(a_time("timestamp-millis")),
+    )
+    tester.run(flow)
+    tester.emit(EVENTS, "k", 1_999)
+    if restarts:
+        restart(tester, flow)
+    tester.emit(EVENTS, "k", 1_001)
+    assert repr(tester.table(table.table)["k"]) == repr(NOON + timedelta(milliseconds=1))
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -18,6 +18,7 @@ from exactavro import (
     decode,
     make_reader,
     make_writer,
+    may_lose,
     placed,
     unfit,
 )
@@ -25,7 +26,6 @@ from streamtable.base.evolution import marked
 from streamtable.base.ports import Decoded
 from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.lazy import Lazy
-from streamtable.codec.rows import refuse_unlike
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 
 __all__ = ["Avro", "BoundSchema", "avro_branch", "avro_branch_of"]
@@ -144,13 +144,13 @@ class Avro(Generic[T]):
         self._columns: ColumnReader | None = None
         self._pause, self._columns_from = 0, _COLUMNS_FROM
         self._of_topic: dict[Framing, Avro[T]] = {}
-        self._for_rows = False
+        self._exact = False
 
     def for_rows(self) -> "Avro[T]":
-        """See `ports.ExactRows`: of arrays."""
+        """See `ports.ExactRows`."""
         made = copy(self)
-        made._for_rows, made._of_topic = True, {}  # noqa: SLF001 - its own copy
-        return made if '"array"' in self.schema.canonical else self
+        made._exact, made._write, made._of_topic = True, None, {}  # noqa: SLF001 - its own copy
+        return made if may_lose(self.schema) else self
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> "Avro[T]":
         """See `ports.TopicCodec`."""
@@ -165,19 +165,18 @@ class Avro(Generic[T]):
 
     def prepare(self) -> Writer:
         """See `ports.PreparedCodec`."""
-        self._write = self._write or make_writer(self.schema, self._framing.prefix(self.schema))
+        self._write = self._write or make_writer(
+            self.schema, self._framing.prefix(self.schema), exact=self._exact
+        )
         return self._write
 
     def encode(self, value: T) -> bytes:
         """See `ports.Codec`. The first call may also raise the errors of the framing's registry."""
         write = self._write or self.prepare()
         try:
-            data = write(value)
+            return write(value)
         except WRITE_ERRORS as error:
             raise SerializationError(placed(self._title, str(unfit(error)))) from error
-        if self._for_rows:
-            refuse_unlike(self, value, (tuple,))
-        return data
 
     def decode(self, data: bytes) -> T:
         """See `ports.Codec`."""

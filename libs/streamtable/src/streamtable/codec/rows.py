@@ -15,8 +15,8 @@ _READ_AS: dict[type[Any], str] = {
 }
 
 
-def refuse_unlike(codec: object, row: Any, kinds: tuple[type[Any], ...] = tuple(_READ_AS)) -> None:
-    """Refuse a row of dicts and lists that has a value of these types, unless it equals the one that is read.
+def refuse_unlike(codec: object, row: Any) -> None:
+    """Refuse a row of dicts and lists that has a value which would be read as another one.
 
     Raises:
         SerializationError: With the type, and what to write instead.
@@ -27,6 +27,6 @@ def refuse_unlike(codec: object, row: Any, kinds: tuple[type[Any], ...] = tuple(
             inner: Any = part.values() if isinstance(part, dict) else part
             if not _SIMPLE.issuperset(map(type, inner)):
                 parts += inner
-        elif isinstance(part, kinds) and not isinstance(part, str | int):
-            kind = next(kind for kind in kinds if isinstance(part, kind))
+        elif isinstance(part, tuple(_READ_AS)) and not isinstance(part, str | int):
+            kind = next(kind for kind in _READ_AS if isinstance(part, kind))
             raise SerializationError(f"{codec!r}: a row cannot have {_READ_AS[kind]}")
