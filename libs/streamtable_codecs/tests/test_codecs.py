@@ -333,6 +333,14 @@ def test_values_of_a_schema_are_plain_json_that_fits_it() -> None:
         JsonSchema("{")
 
 
+@pytest.mark.parametrize("kind", [{"type": "array"}, list[int]], ids=repr)
+def test_rows_of_a_json_schema_with_a_tuple_are_refused(kind: Any) -> None:
+    codec = JsonSchema(kind)
+    assert codec.encode((1, 2)) == b"[1,2]"
+    with pytest.raises(SerializationError, match=r"tuple.* would be read as .*list: write list\(\.\.\.\)"):
+        Persist(codec).value.encode((1, 2))
+
+
 def test_a_record_can_be_checked_by_the_schema_of_its_writer_too(
     server: StandIn, registry: HttpRegistry
 ) -> None:

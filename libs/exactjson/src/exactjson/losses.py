@@ -1,59 +1,56 @@
 """Values that come back as others: of subclasses, of unions without a tag, of no type, through functions that change something.
 
-Which values do cannot be seen in a type. Where its core schema, or what msgspec knows of it, says that it may happen, each written
-value is compared with the one that is read again.
+Which values do cannot be seen in a type, as a program can set any value: each written one is compared with the one that is read again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final, get_origin
-
-from msgspec import inspect as types
+from functools import lru_cache
+from typing import Any, Final
 
 from exactjson.names import NO_TYPES
 
 _EXACT: Final = frozenset({"str", "int", "float", "bool", "none"})
 """Types whose values JSON tells apart."""
+_SIMPLE: Final = frozenset({str, int, float, bool, type(None)})
 _INSIDE: Final = {"dict": "values_schema", **dict.fromkeys(("list", "set", "frozenset"), "items_schema")}
 """The entry that has the type of the values in a value; without one they are of any type."""
 
 
-def comparison(schema: Any) -> Callable[[Any, Any], str] | None:
-    """Return a function that says where a value differs from the one that is read again; None if no value of a type does.
-
-    Args:
-        schema: The core schema of the type.
-    """
+def mixed(schema: Any) -> bool:
+    """Return whether values of the type with this core schema may be equal and differ all the same."""
     parts = list(_parts(schema))
-    # A member of an enum may equal a text, and be another value all the same.
-    equal = not any(part.get("type") == "enum" for part in parts)
-    classes = {part["cls"] for part in parts if part.get("type") in {"model", "dataclass"}}
-    return _comparing(classes, always=any(map(_may_lose, parts)), equal=equal)
+    # A member of an enum may equal a text, and where a type does not say which of them it is, be read as the text.
+    return any(map(_may_lose, parts)) and any(part.get("type") == "enum" for part in parts)
 
 
-def comparison_of(parts: Sequence[Any]) -> Callable[[Any, Any], str] | None:
-    """Return the same as `comparison` for a type that msgspec reads, given all types that it is made of."""
-    classes = {get_origin(part.cls) or part.cls for part in parts if hasattr(part, "cls")}
-    # A TypedDict may hold more than its fields.
-    always = any(isinstance(part, types.AnyType | types.TypedDictType) for part in parts)
-    return _comparing(classes, always=always, equal=True)
+def zoned(value: Any) -> str:
+    """Return why a value with a datetime of a zone whose offset varies would be read as another one; "" for other values."""
+    parts = [value]
+    for part in parts:  # the parts of each are added
+        kind: Any = type(part)
+        if kind in _SIMPLE:
+            continue
+        if isinstance(part, datetime):
+            zone = part.tzinfo
+            if zone is not None and zone is not UTC and zone.utcoffset(None) is None:
+                return f"{part} of {zone} would be read with a fixed offset: write .astimezone(UTC)"
+        elif isinstance(part, dict | list | tuple):
+            parts += part.values() if isinstance(part, dict) else part
+        else:
+            parts += [getattr(part, name) for name in _fields(kind)]
+    return ""
 
 
-def _comparing(classes: set[Any], *, always: bool, equal: bool) -> Callable[[Any, Any], str] | None:
-    def compare(value: Any, again: Any) -> str:
-        # A subclass may be defined later than the type: asking costs less than comparing.
-        if not always and not any(each.__subclasses__() for each in classes):
-            return ""
-        return "" if equal and value == again else lost(value, again)
-
-    return compare if always or classes else None
-
-
-def lost(value: Any, again: Any, path: str = "$") -> str:
+def lost(value: Any, again: Any, path: str = "$", *, rows: bool = False) -> str:
     """Return the first place where a value differs from the one that was read again, with both types; "" if there is none."""
-    kind = type(value)
+    kind: Any = type(value)
     other = f"{path}: {kind.__name__} would be read as {type(again).__name__}"
+    if kind is type(again):
+        other = f"{path}: the {kind.__name__} that is read again is another one"
+    if rows and isinstance(value, tuple) and isinstance(again, list):
+        return f"{other}: write list(...)"
     if (_fields(kind) or isinstance(value, Enum)) and kind is not type(again):
         return other
     if fields := _fields(kind):
@@ -64,15 +61,12 @@ def lost(value: Any, again: Any, path: str = "$") -> str:
         parts = ((f".{name}", value[name], again[name]) for name in value)
     elif isinstance(value, list | tuple) and isinstance(again, list | tuple) and len(value) == len(again):
         parts = ((f"[{at}]", each, again[at]) for at, each in enumerate(value))
-    elif _instant(value) == _instant(again):
-        return ""
     else:
-        return (
-            f"{path}: the {kind.__name__} that is read again is another one" if kind is type(again) else other
-        )
-    return next(filter(None, (lost(one, other, path + place) for place, one, other in parts)), "")
+        return "" if _instant(value) == _instant(again) else other
+    return next(filter(None, (lost(one, other, path + place, rows=rows) for place, one, other in parts)), "")
 
 
+@lru_cache
 def _fields(kind: Any) -> list[str]:
     """Return the names of the fields of a struct, model or dataclass that are written; of others none."""
     if not hasattr(kind, "__pydantic_fields__"):

@@ -31,9 +31,8 @@ def refine(kind: Any, schema: dict[str, Any], *, names: bool = True) -> list[Any
         if key is not None and not isinstance(key, types.StrType | types.AnyType):
             its["propertyNames"] = {"const": repr(key)}
         if names and (fields := getattr(part, "fields", ())) and "prefixItems" in its:
-            its[NAMES] = [""] * (len(its["prefixItems"]) - len(fields)) + [
-                each.encode_name for each in fields
-            ]
+            unnamed = [""] * (len(its["prefixItems"]) - len(fields))
+            its[NAMES] = unnamed + [each.encode_name for each in fields]
     return [part for part, _ in found]
 
 
@@ -71,12 +70,8 @@ def _parts(kind: Any, schema: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     elif hasattr(kind, "value_type"):
         yield kind.value_type, schema.get("additionalProperties")
     elif fields := getattr(kind, "fields", ()):
-        named = schema.get("properties")
-        inner = (
-            schema["prefixItems"][-len(fields) :]
-            if named is None
-            else [named[each.encode_name] for each in fields]
-        )
+        named, at = schema.get("properties"), schema.get("prefixItems", ())[-len(fields) :]
+        inner = at if named is None else [named[each.encode_name] for each in fields]
         yield from zip((each.type for each in fields), inner, strict=True)
 
 

@@ -86,13 +86,9 @@ def _union(parts: list[Any]) -> Any:
     """Return null and one type, or one type; JSON for a choice of several."""
     flat = [each for part in parts for each in (part if isinstance(part, list) else [part])]
     others = [each for at, each in enumerate(flat) if each != "null" and each not in flat[:at]]
-    one = (
-        others[0]
-        if len(others) == 1
-        else "double"
-        if set(map(str, others)) == {"long", "double"}
-        else AS_JSON
-    )
+    one = others[0] if len(others) == 1 else AS_JSON
+    if set(map(str, others)) == {"long", "double"}:
+        one = "double"
     return ["null", one] if "null" in flat and others else one if others else "null"
 
 

@@ -33,11 +33,8 @@ def closed(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     made = {name: part if name in _LITERAL else closed(part) for name, part in schema.items()}
-    return (
-        {"additionalProperties": False, **made}
-        if made.get("type") == "object" and "properties" in made
-        else made
-    )
+    has_fields = made.get("type") == "object" and "properties" in made
+    return {"additionalProperties": False, **made} if has_fields else made
 
 
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:

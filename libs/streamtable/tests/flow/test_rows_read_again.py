@@ -7,9 +7,10 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
-from streamtable import Avro, Context, Group, Input, Json, Persist, State, Stream, String
+from streamtable import Avro, Context, Group, Input, Json, Persist, State, Stream, String, Typed
 from streamtable.errors import HandlerFailed
 from streamtable.flow import Flow, KeyedTable, Session, Sliding, Tumbling
 from streamtable_testing import Tester
@@ -147,6 +148,31 @@ def test_an_avro_row_is_written_that_equals_the_one_that_is_read(
     tester.stop(group)
     tester.start(group)
     assert tester.table(group) == {"k": row}
+
+
+class Event(msgspec.Struct):
+    at: datetime
+    tags: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (
+            Event(NOON.astimezone(BERLIN)),
+            r"Event: 2026-07-01 14:00:00.02:00 of Europe/Berlin .* write .astimezone\(UTC\)",
+        ),
+        (Event(NOON, ("a",)), r"Event: \$\.tags: tuple would be read as list: write list"),  # type: ignore[arg-type] # a wrong program
+    ],
+    ids=repr,
+)
+def test_a_typed_row_is_refused_that_would_be_read_as_another_one(
+    tester: Tester, row: Event, reason: str
+) -> None:
+    group: Group[str, Any] = Group("g", Input(EVENTS, lambda ctx, _: ctx.set(row)), Persist(Typed(Event)))
+    tester.run(group)
+    with pytest.raises(HandlerFailed, match=reason):
+        tester.emit(EVENTS, "k", 1)
 
 
 def test_rows_of_a_schema_without_such_values_are_written_by_the_codec_itself() -> None:

@@ -10,6 +10,7 @@ from orjson import dumps, loads
 
 from exactjson import bare, columns, fault, shaped
 from streamtable import Codec, Decoded, Json, Plain, Typed, decode_each
+from streamtable.base.decoding import row_codec
 from streamtable.base.evolution import marked
 from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable_codecs.framing import Apicurio, Confluent, Framed, Glue
@@ -115,12 +116,9 @@ class JsonSchema(Framed, Generic[T]):
     @property
     def recorded(self) -> str:
         """See `ports.EvolvingRows`."""
-        inner = self._inner
-        return (
-            inner.recorded
-            if isinstance(inner, Typed) and "key" in inner.recorded[:9]
-            else f"JsonSchema{self._recorded}"
-        )
+        inner: Any = self._inner
+        is_key = isinstance(inner, Typed) and "key" in inner.recorded[:9]
+        return str(inner.recorded) if is_key else f"JsonSchema{self._recorded}"
 
     @property
     def key_form(self) -> str:
@@ -129,9 +127,15 @@ class JsonSchema(Framed, Generic[T]):
 
     def for_keys(self) -> "JsonSchema[T]":
         """See `ports.CanonicalKeys`. Raises `ConfigurationError` for a type whose equal values may have different bytes."""
+        return self._with(cast("Any", self._inner).for_keys())
+
+    def for_rows(self) -> "JsonSchema[T]":
+        """See `ports.ExactRows`."""
+        return self._with(row_codec(self._inner))
+
+    def _with(self, inner: Codec[Any]) -> "JsonSchema[T]":
         made = copy(self)
-        made._inner = cast("Any", self._inner).for_keys()  # noqa: SLF001 - its own copy
-        made._of_topic = {}  # noqa: SLF001
+        made._inner, made._of_topic = inner, {}  # noqa: SLF001 - its own copy
         return made
 
     def prepare(self) -> bytes:

@@ -201,9 +201,8 @@ def shape_in_files(files: Iterable[tuple[str, Sequence[PlacedMessage]]], name: s
         )
     known = shapes.keys()
     for shape in shapes.values():
-        shape["properties"] = {
-            number: _only_known(each, known) for number, each in shape["properties"].items()
-        }
+        fields = shape["properties"].items()
+        shape["properties"] = {number: _only_known(each, known) for number, each in fields}
     return {"$ref": f"#/$defs/{name}", "$defs": shapes} if name in shapes else None
 
 

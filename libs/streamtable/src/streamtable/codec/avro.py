@@ -165,9 +165,8 @@ class Avro(Generic[T]):
 
     def prepare(self) -> Writer:
         """See `ports.PreparedCodec`."""
-        self._write = self._write or make_writer(
-            self.schema, self._framing.prefix(self.schema), exact=self._exact
-        )
+        own = self.schema
+        self._write = self._write or make_writer(own, self._framing.prefix(own), exact=self._exact)
         return self._write
 
     def encode(self, value: T) -> bytes:
@@ -222,8 +221,8 @@ class Avro(Generic[T]):
             return made
 
         def field(name: str) -> list[Any]:
-            each: Iterable[Any] = singles.values  # records; None for poison raises
-            return with_singles(columns.values_of(name), (value[name] for value in each))
+            # Records; None for poison raises.
+            return with_singles(columns.values_of(name), (cast("Any", each)[name] for each in singles.values))
 
         poison = {unsure[i]: error for i, error in singles.poison.items()}
         return Decoded(Lazy(len(data), lambda: with_singles(columns.values(), singles.values), field), poison)

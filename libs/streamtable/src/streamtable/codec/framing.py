@@ -72,9 +72,8 @@ class SingleObject(_OneForm):
 
     def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
         if len(prefix) < self.size or not prefix.startswith(_SINGLE_OBJECT_MAGIC):
-            raise DeserializationError(
-                f"not Avro single-object encoding: begins with {prefix.hex() or 'nothing'}"
-            )
+            begin = prefix.hex() or "nothing"
+            raise DeserializationError(f"not Avro single-object encoding: begins with {begin}")
         if (schema := known.get(prefix[2:])) is None:
             raise DeserializationError(
                 f"written with an unknown schema, fingerprint {prefix[:1:-1].hex()}: give its version to Avro's `history`"

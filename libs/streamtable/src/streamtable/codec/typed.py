@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast, overload
@@ -52,11 +53,16 @@ class Typed(Generic[T]):
             self._json: Checked[T] = checked(kind, strict=strict)
         except Unsuitable as error:
             raise ConfigurationError(f"Typed: {error}") from error
-        self.kind = kind
         # A TypedDict has no instances.
         self._class: Any = kind if isinstance(kind, type) and not hasattr(kind, "__required_keys__") else None
-        self._strict, self._max_bytes = strict, max_bytes
-        self._read = self._json.read
+        self.kind, self._strict, self._max_bytes = kind, strict, max_bytes
+        self._read, self._exact = self._json.read, False
+
+    def for_rows(self) -> "Typed[T]":
+        """See `ports.ExactRows`."""
+        made = copy(self)
+        made._exact = True  # noqa: SLF001 - its own copy
+        return made
 
     @property
     def title(self) -> str:
@@ -100,7 +106,7 @@ class Typed(Generic[T]):
         if self._class is not None and not isinstance(value, self._class):
             raise SerializationError(f"{self.title}: expected {self.title}, got {type(value).__name__}")
         try:
-            return self._json.write_checked(value)
+            return self._json.write_checked(value, row=self._exact)
         except MemoryError:
             raise
         except Exception as error:
