@@ -160,3 +160,35 @@ def test_fields_that_are_left_out_as_they_have_their_default_have_it_in_a_row() 
 def test_a_default_in_a_schema_that_is_not_made_of_a_type_is_a_note() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer", "default": 5}}}
     assert shaped({}, columns(schema)) == {"n": None}
+
+
+SHIP = {"type": "object", "properties": {"city": {"type": "string"}}}
+ORDER = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "ship": SHIP},
+    "required": ["id", "ship"],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "document", "is_open"),
+    [
+        (ORDER, True, True),
+        (ORDER, False, False),
+        ({**ORDER, "additionalProperties": False}, True, False),
+        ({**ORDER, "additionalProperties": True}, False, True),
+        ({**ORDER, "additionalProperties": {"type": "string"}}, False, True),
+    ],
+)
+def test_the_record_of_an_object_that_may_have_other_fields_is_open(
+    schema: Any, *, document: bool, is_open: bool
+) -> None:
+    assert columns(schema, document=document).get("open", False) is is_open
+
+
+def test_a_whole_number_that_a_column_of_floats_would_round_is_refused() -> None:
+    with pytest.raises(ValueError, match="9007199254740993 would be rounded to 9007199254740992"):
+        shaped(
+            {"n": 2**53 + 1},
+            columns({"type": "object", "properties": {"n": {"type": ["integer", "number"]}}}),
+        )

@@ -16,6 +16,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
+from pydantic import BaseModel, ConfigDict
 from pyiceberg.catalog.sql import SqlCatalog
 
 from streamtable import Avro, Codec, Plain, Stream, String, Table, Typed
@@ -207,6 +208,30 @@ def test_fields_that_are_left_out_as_they_have_their_default_are_written(
     in_texts = row_maker(codec, objects=())
     assert in_texts is not None
     assert in_texts(Omitting("a"))["parts"] == "none"
+
+
+class Extensible(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    id: int
+
+
+SHIP = {"type": "object", "properties": {"city": {"type": "string"}}}
+SHIPPED = JsonSchema({"type": "object", "properties": {"id": {"type": "integer"}, "ship": SHIP}})
+
+
+def test_fields_that_a_schema_does_not_name_are_in_documents_and_in_columns_of_their_name() -> None:
+    value = {"id": 1, "ship": {"city": "Ulm", "zip": "89073"}, "note": "x", "other": 2}
+    document, row = row_maker(SHIPPED), row_maker(SHIPPED, ["id", "ship", "note"], ["ship"])
+    flat = row_maker(SHIPPED, ["id", "ship"], ())
+    assert document is not None
+    assert row is not None
+    assert flat is not None
+    assert document(value) == value
+    assert row(value) == {"id": 1, "ship": value["ship"], "note": "x"}
+    assert flat(value) == {"id": 1, "ship": {"city": "Ulm"}}
+    of_model = row_maker(Typed(Extensible))
+    assert of_model is not None
+    assert of_model(Extensible(id=1, note=[2])) == {"id": 1, "note": [2]}  # type: ignore[call-arg] # an extra field
 
 
 def test_functions_of_keys_and_values_get_them_as_their_codecs_decode_them(

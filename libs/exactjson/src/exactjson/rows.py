@@ -26,51 +26,52 @@ _TYPES: Final = {
 }
 
 
-def columns(schema: Mapping[str, Any], *, omits: bool = False) -> Any:
+def columns(schema: Mapping[str, Any], *, omits: bool = False, document: bool = False) -> Any:
     """Return the Avro schema of the values of a JSON schema, parsed.
 
     Args:
         schema: The schema.
         omits: Whether a value lacks the fields that have their default. They have it as `omitted` beside their type. In a
             schema that was not made of a type `default` is a note, and says nothing of a value.
+        document: Whether the schema was not made of a type: an object may have fields that it neither names nor refuses.
+            Records of objects that may have others are `open`.
     """
-    return _columns(schema, root=schema, numbers=count(1), inside=(), omits=omits)
+    root, numbers = schema, count(1)
 
+    def of(schema: Any, inside: tuple[str, ...] = ()) -> Any:  # noqa: PLR0911 - one for each type
+        name = str(schema.get("$ref", "")) if isinstance(schema, Mapping) else ""
+        known = not name or (name not in inside and name.rpartition("/")[2] in root.get("$defs", {}))
+        if not isinstance(schema, Mapping) or not known:
+            return AS_JSON
+        schema = resolved(schema, root)
+        part = partial(of, inside=(*inside, name))
+        if choices := choices_of(schema):
+            return _union(list(map(part, choices)))
+        literals = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if literals is not None:
+            return "string" if all(isinstance(each, str) for each in literals) else _of_numbers(literals)
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            return _union([part({**schema, "type": each}) for each in kind])
+        if kind == "array" and "prefixItems" not in schema:
+            return {"type": "array", "items": part(schema.get("items"))}
+        if kind != "object":
+            return _TYPES.get(str(kind), AS_JSON)
+        fields, others = schema.get("properties"), schema.get("additionalProperties")
+        if fields and all(map(_NAME.fullmatch, fields)):
+            required = schema.get("required", ())
+            made = {name: part(each) for name, each in fields.items()}
+            found = record(
+                {name: each if name in required else _union(["null", each]) for name, each in made.items()},
+                numbers,
+            )
+            for each in found["fields"] if omits else ():
+                if (default := fields[each["name"]].get("default")) is not None:
+                    each["omitted"] = default
+            return {**found, "open": True} if schema.get("additionalProperties", document) else found
+        return {"type": "map", "values": part(others)} if others and not fields else AS_JSON
 
-def _columns(  # noqa: PLR0911 - one for each type
-    schema: Any, *, root: Mapping[str, Any], numbers: Any, inside: tuple[str, ...], omits: bool
-) -> Any:
-    name = str(schema.get("$ref", "")) if isinstance(schema, Mapping) else ""
-    known = not name or (name not in inside and name.rpartition("/")[2] in root.get("$defs", {}))
-    if not isinstance(schema, Mapping) or not known:
-        return AS_JSON
-    schema = resolved(schema, root)
-    part = partial(_columns, root=root, numbers=numbers, inside=(*inside, name), omits=omits)
-    if choices := choices_of(schema):
-        return _union(list(map(part, choices)))
-    literals = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if literals is not None:
-        return "string" if all(isinstance(each, str) for each in literals) else _of_numbers(literals)
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        return _union([part({**schema, "type": each}) for each in kind])
-    if kind == "array" and "prefixItems" not in schema:
-        return {"type": "array", "items": part(schema.get("items"))}
-    if kind != "object":
-        return _TYPES.get(str(kind), AS_JSON)
-    fields, others = schema.get("properties"), schema.get("additionalProperties")
-    if fields and all(map(_NAME.fullmatch, fields)):
-        required = schema.get("required", ())
-        made = {name: part(each) for name, each in fields.items()}
-        found = record(
-            {name: each if name in required else _union(["null", each]) for name, each in made.items()},
-            numbers,
-        )
-        for each in found["fields"] if omits else ():
-            if (default := fields[each["name"]].get("default")) is not None:
-                each["omitted"] = default
-        return found
-    return {"type": "map", "values": part(others)} if others and not fields else AS_JSON
+    return of(schema)
 
 
 def record(fields: Mapping[str, Any], numbers: Any) -> Any:
@@ -115,13 +116,14 @@ def shaped(value: Any, tree: Any) -> Any:  # noqa: PLR0911 - one for each type
     if kind == "map":
         return {str(name): shaped(each, tree["values"]) for name, each in (value or {}).items()}
     if kind == "string":
-        return (
-            value
-            if isinstance(value, str)
-            else json.dumps(value, default=str)
-            if tree == AS_JSON
-            else str(value or "")
-        )
+        if isinstance(value, str):
+            return value
+        return json.dumps(value, default=str) if tree == AS_JSON else str(value or "")
     if kind == "bytes":
         return base64.b64decode(value or "")
-    return {"long": int, "double": float, "boolean": bool}[kind](value or 0) if kind != "null" else None
+    if kind == "null":
+        return None
+    made = {"long": int, "double": float, "boolean": bool}[kind](value or 0)
+    if type(value) is int and made != value:
+        raise ValueError(f"{value} would be rounded to {made!r}")
+    return made

@@ -107,7 +107,9 @@ class JsonSchema(Framed, Generic[T]):
     @cached_property
     def columns(self) -> Any:
         """See `ports.ColumnValues`."""
-        return self._inner.columns if isinstance(self._inner, Typed) else columns(loads(self.definition.text))
+        if isinstance(self._inner, Typed):
+            return self._inner.columns
+        return columns(loads(self.definition.text), document=True)
 
     def row(self, value: T) -> Any:
         """See `ports.ColumnValues`."""

@@ -57,11 +57,10 @@ class PlacedMessage:
 
 def definition_of(file: FileDescriptor, record: str) -> Definition:
     """Return the schema of a file as it is registered: with those that it imports, but for Google's own."""
-    imports = tuple(
-        (other.name, definition_of(other, other.name))
-        for other in file.dependencies
-        if not other.name.startswith(("google/protobuf/", "confluent/"))
-    )
+    others = [
+        each for each in file.dependencies if not each.name.startswith(("google/protobuf/", "confluent/"))
+    ]
+    imports = tuple((each.name, definition_of(each, each.name)) for each in others)
     return Definition("PROTOBUF", base64.b64encode(file.serialized_pb).decode("ascii"), record, imports)
 
 
@@ -194,10 +193,9 @@ def shape_in_files(files: Iterable[tuple[str, Sequence[PlacedMessage]]], name: s
     for full_name, each in (found for file in files for found in all_messages(*file)):
         if each.of is None:
             continue
-        fields = each.of.field
         shapes[full_name] = _shape(
             (one.number, one.type, one.label == one.LABEL_REPEATED, one.type_name.removeprefix("."))
-            for one in fields
+            for one in each.of.field
         )
     known = shapes.keys()
     for shape in shapes.values():

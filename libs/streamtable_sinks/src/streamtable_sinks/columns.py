@@ -90,11 +90,18 @@ def row_maker(
             return {"value": _with_json(row(value), plain(value), tree) if loose else row(value)}
 
         return single
+    own = {each["name"]: _has_json(each["type"]) for each in tree["fields"]}
     inside = [each for each in tree["fields"] if objects is None or each["name"] in objects]
-    changed = [each for each in inside if _has_json(each["type"])]
-    if not changed:
+    changed = {**tree, "fields": [each for each in inside if own[each["name"]]]}
+    if not changed["fields"] and "open" not in tree:
         return row
-    return lambda value: _with_json(row(value), plain(value), {**tree, "fields": changed})
+
+    def whole(value: Any) -> Mapping[str, Any]:
+        made = _with_json(row(value), plain(value), changed)
+        # Of the fields that the schema does not name those that the target has.
+        return {name: each for name, each in made.items() if columns == () or name in own or name in columns}
+
+    return whole
 
 
 def in_json(value: Any) -> Any:
@@ -127,11 +134,11 @@ def has(tree: Any, name: str, value: Any) -> bool:
 
 
 def _has_json(tree: Any) -> bool:
-    return has(tree, "json", value=True)
+    return has(tree, "json", value=True) or has(tree, "open", value=True)
 
 
 def _with_json(made: Any, plain: Any, tree: Any) -> Any:
-    """Return a value with the parts that are JSON in texts as they are in the plain value."""
+    """Return a value with the parts that are JSON in texts, and with fields that the tree lacks, as they are in the plain value."""
     if made is None or not _has_json(tree):
         return made
     if isinstance(tree, list):
@@ -143,8 +150,8 @@ def _with_json(made: Any, plain: Any, tree: Any) -> Any:
     given: Mapping[str, Any] = {str(name): each for name, each in (plain or {}).items()}
     if tree["type"] == "map":
         return {name: _with_json(each, given[name], tree["values"]) for name, each in made.items()}
-    parts = {
-        each["name"]: (given.get(each["name"], deepcopy(each.get("omitted"))), each["type"])
-        for each in tree["fields"]
-    }
-    return {**made, **{name: _with_json(made[name], *part) for name, part in parts.items()}}
+    found = {**given, **made} if "open" in tree else dict(made)
+    for each in tree["fields"]:
+        other = given.get(each["name"], deepcopy(each.get("omitted")))
+        found[each["name"]] = _with_json(made[each["name"]], other, each["type"])
+    return found

@@ -5,6 +5,7 @@ The command line loads this as its entry point `sink` in the group `streamtable.
 
 import sys
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -45,8 +46,8 @@ def compact_command(
     finally:
         progress.close()
     columns = ("sink", "topic", "partition", "merged", "into", "deleted")
-    parts = [{**each.place._asdict(), **vars(each)} for each in found]
-    rows = [tuple(each[name] for name in columns) for each in parts]
+    row = attrgetter("place.sink", "place.topic", "place.partition", "merged", "into", "deleted")
+    rows = list(map(row, found))
     if as_json:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:

@@ -64,10 +64,8 @@ class Sink(Group[Any, Any]):
         on_error: OnError = OnError.DEAD_LETTER,
     ) -> None:
         stream = Stream(source.name, source.key, source.value, source.partitioner)
-        written = _written_to(target)
-        super().__init__(
-            name, Input(stream, custom=written, start=start, on_error=on_error, any_partition=True)
-        )
+        made = _written_to(target)
+        super().__init__(name, Input(stream, custom=made, start=start, on_error=on_error, any_partition=True))
         self.source = source
         self.target = target
         self.limits = Limits(max_records, max_bytes, max_wait)

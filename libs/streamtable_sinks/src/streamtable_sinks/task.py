@@ -61,9 +61,8 @@ class SinkTasks:
         if not self._opened:
             target, owner = self._around.target, self._claim()
             if owner != self._around.source.sink:
-                raise ConfigurationError(
-                    f"{target!r} is written by sink {owner!r} in this process already: give each Sink a target of its own"
-                )
+                there = f"{target!r} is written by sink {owner!r} in this process already"
+                raise ConfigurationError(f"{there}: give each Sink a target of its own")
             target.open(self._around.source)
             self._opened = True
         lanes: dict[str, Lane] = {}

@@ -97,8 +97,7 @@ class _Compaction:
     ) -> None:
         self._store = store
         self._place = place
-        self._limits = limits
-        self._progress = progress
+        self._limits, self._progress = limits, progress
         self._log = CommitLog(store, place)
         self._folder = data_folder(place)
 
