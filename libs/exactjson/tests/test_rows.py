@@ -186,6 +186,12 @@ def test_the_record_of_an_object_that_may_have_other_fields_is_open(
     assert columns(schema, document=document).get("open", False) is is_open
 
 
+@pytest.mark.parametrize("kind", ["long", "double"])
+def test_a_number_is_a_column_as_it_is(kind: str) -> None:
+    assert repr(shaped(-0.0, "double")) == "-0.0"
+    assert shaped(None, kind) == shaped(0, kind) == 0
+
+
 def test_a_whole_number_that_a_column_of_floats_would_round_is_refused() -> None:
     with pytest.raises(ValueError, match="9007199254740993 would be rounded to 9007199254740992"):
         shaped(

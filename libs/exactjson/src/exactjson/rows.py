@@ -123,7 +123,7 @@ def shaped(value: Any, tree: Any) -> Any:  # noqa: PLR0911 - one for each type
         return base64.b64decode(value or "")
     if kind == "null":
         return None
-    made = {"long": int, "double": float, "boolean": bool}[kind](value or 0)
+    made = {"long": int, "double": float, "boolean": bool}[kind](0 if value is None or value == "" else value)
     if type(value) is int and made != value:
         raise ValueError(f"{value} would be rounded to {made!r}")
     return made
