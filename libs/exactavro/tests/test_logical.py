@@ -105,6 +105,8 @@ def test_numbers_outside_of_the_range_are_malformed(codec: Any, data: Any) -> No
         (codec("long", "time-micros"), datetime(2020, 1, 1)),  # noqa: DTZ001 - the mistake under test
         (codec("long", "timestamp-millis"), datetime(2020, 1, 1)),  # noqa: DTZ001 - the mistake under test
         (codec("long", "local-timestamp-millis"), datetime(2020, 1, 1, tzinfo=UTC)),
+        (codec("long", "timestamp-micros"), datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))),
+        (codec("long", "timestamp-millis"), datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2)))),
         (UUIDS, "00000000-0000-0000-0000-000000000000"),
         (MONEY, Decimal("0.001")),
         (MONEY, Decimal("1.001")),

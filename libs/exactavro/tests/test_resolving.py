@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from struct import pack, unpack
 from typing import Any
 
 import pytest
@@ -72,6 +73,7 @@ def test_defaults_do_not_make_a_small_message_fill_the_memory() -> None:
             {},
             {"a": -(2**31), "b": -(2**63)},
         ),
+        (record(), record(("x", "float", 0.1)), {}, {"x": unpack("<f", pack("<f", 0.1))[0]}),
         (["null", "int"], ["string", "long", "null"], 5, 5),
         (["null", "int"], "int", 5, 5),
         (array("int"), array(["null", "double"]), [1], [1.0]),

@@ -1,5 +1,6 @@
 """Python values of the defaults that a schema states as JSON."""
 
+from struct import Struct
 from typing import Any
 
 from exactavro.branches import avro_branch, full_names, is_ambiguous
@@ -23,6 +24,7 @@ _JSON_TYPES: dict[str, set[type]] = {
     "record": {dict},
 }
 _BITS = {"int": 32, "long": 64}
+_FLOAT = Struct("<f")
 
 
 def default_value(node: Node, default: Any) -> Any:
@@ -53,7 +55,15 @@ def _carrier(node: Node, default: Any) -> Any:
         raise ValueError(f"more than {_BITS[name]} bits")
     if isinstance(node, dict) and name == "enum" and default not in node["symbols"]:
         raise ValueError("not one of its symbols")
-    return float(default) if name in {"float", "double"} else default
+    if name == "float":
+        return narrow(default)
+    return float(default) if name == "double" else default
+
+
+def narrow(number: float) -> float:
+    """Round to a 32-bit float."""
+    (rounded,) = _FLOAT.unpack(_FLOAT.pack(number))
+    return float(rounded)
 
 
 def _of_parts(node: dict[str, Any], default: Any) -> Any:

@@ -37,8 +37,17 @@ def conversion(node: Node) -> Conversion | None:
 
 
 def _timestamp(epoch: datetime, unit: timedelta) -> Conversion:
-    # Division rounds down to the unit, so a clock's microseconds can be encoded as milliseconds.
-    return Conversion(lambda number: epoch + number * unit, lambda value: (value - epoch) // unit)
+    first = (datetime.min.replace(tzinfo=epoch.tzinfo) - epoch) // unit
+    last = (datetime.max.replace(tzinfo=epoch.tzinfo) - epoch) // unit
+
+    def dump(value: Any) -> int:
+        # Division rounds down to the unit, so a clock's microseconds can be encoded as milliseconds.
+        number: int = (value - epoch) // unit
+        if not first <= number <= last:
+            raise ValueError("before the year 1 or after the year 9999 in UTC")
+        return number
+
+    return Conversion(lambda number: epoch + number * unit, dump)
 
 
 def _time_of_day(unit_micros: int) -> Conversion:

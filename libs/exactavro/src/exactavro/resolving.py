@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
-from struct import Struct
 from typing import Any
 
 from exactavro.branches import avro_branch, full_names, has_name, is_ambiguous
-from exactavro.defaults import default_value
+from exactavro.defaults import default_value, narrow
 from exactavro.errors import Unusable
 from exactavro.logical import conversion
 from exactavro.reading import (
@@ -24,20 +23,11 @@ from exactavro.reading import (
 )
 from exactavro.schema import Node, Schema, kind, logical, measure, simple_name, title
 
-_FLOAT = Struct("<f")
-
-
-def _narrow(number: int) -> float:
-    """Round to a 32-bit float."""
-    (rounded,) = _FLOAT.unpack(_FLOAT.pack(number))
-    return float(rounded)
-
-
 _PROMOTIONS: dict[tuple[str, str], Callable[[Any], Any] | None] = {
     ("int", "long"): None,
-    ("int", "float"): _narrow,
+    ("int", "float"): narrow,
     ("int", "double"): float,
-    ("long", "float"): _narrow,
+    ("long", "float"): narrow,
     ("long", "double"): float,
     ("float", "double"): None,
     ("string", "bytes"): str.encode,
