@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypedDict, assert_type, cast
 
 import pytest
@@ -377,3 +378,13 @@ assert codec.decode_many(data).values[999] == {"a": 999}
 assert "numpy" in sys.modules
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+
+
+def test_an_edited_scale_is_refused_where_the_history_names_it() -> None:
+    old, new = (
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": scale} for scale in (2, 3)
+    )
+    with pytest.raises(ConfigurationError, match="decimal cannot be read as decimal"):
+        Avro(new, history=[old])
+    # The wire does not say the scale, so without a history the documentation has to.
+    assert Avro(new).decode(Avro(old).encode(Decimal("12.34"))) == Decimal("1.234")

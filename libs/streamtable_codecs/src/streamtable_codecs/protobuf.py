@@ -26,8 +26,9 @@ _Framing = Confluent | Apicurio | Glue | Plain
 class Protobuf(Framed, Generic[M]):
     """A codec of Protobuf messages of a generated class. Fields that the class does not know are kept.
 
-    The fields of a state's rows are recorded by their numbers; a program whose class reads another value from the same bytes, or
-    needs a field that rows may lack, stops at its start, with `StateMeaningChanged`.
+    The fields of a state's rows are recorded by their numbers and types; a program whose class reads a field as another type, or
+    needs one that rows may lack, stops at its start, with `StateMeaningChanged`. The defaults of proto2 are not compared, and neither
+    are the numbers of its enums: a row without the field, or with a number that was removed, is read as the new default.
 
     As the codec of keys it writes equal messages as the same bytes; a message with floats, whose equal values may differ, is
     refused. Rows of such keys are asked for one by one: messages cannot be the keys of a dict.

@@ -69,7 +69,8 @@ class Avro(Generic[T]):
         schema: A generated constant, a primitive's name, or a schema as JSON text or parsed JSON.
         framing: The framing of the values: `SingleObject()` (default), `Plain()`, or `Confluent(...)` of `streamtable_codecs`.
         history: Earlier versions of the schema, in any order: records of them may still be in topics, and rows in tables. A
-            generated constant has its own. A record of a version that is not among them goes to the dead letters.
+            generated constant has its own. A record of a version that is not among them goes to the dead letters, unless it
+            differs in logical types alone, which `SingleObject` does not tell apart: another scale or unit needs a new field.
         max_bytes: The largest message that is decoded; larger ones are poison.
 
     Raises:
