@@ -34,6 +34,7 @@ from streamtable_calls.metrics import CallMeters
 from streamtable_calls.partition import Attempt, Outcome, PartitionCalls
 from streamtable_calls.pending import CallState, PendingCall
 from streamtable_testing import Tester
+from streamtable_testing.faults import Fault
 
 ORDERS = Stream[str, Any]("orders", String(), Json())
 RESULTS = Stream[str, Any]("results", String(), Json())
@@ -66,6 +67,12 @@ def group_of(call: Call[str, Any, Any, Any] = SCORE, on_error: OnError = OnError
             ctx.fail("after the call")
 
     return Group("scores", Input(ORDERS, handle, on_error=on_error), call, Output(RESULTS), Persist(Json()))
+
+
+def refuse_one_commit(tester: Tester) -> None:
+    left = [Fault.REFUSED]
+    faults: Any = tester.kafka.faults
+    faults.before = lambda process, call: left.pop() if call == "commit" and left else None
 
 
 def results(tester: Tester, key: str = "a") -> list[Any]:
@@ -479,6 +486,34 @@ def test_the_inputs_of_a_partition_wait_while_too_many_calls_are_pending(tester:
     for _ in range(30):
         tester.calls(call).answer(1)
     assert len(tester.records(RESULTS)) == 30
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_the_inputs_go_on_after_the_call_that_filled_a_partition_is_undone_with_its_record(
+    most: int, tester: Tester
+) -> None:
+    call = call_of(pending_max=most)
+    group = group_of(call, OnError.DEAD_LETTER)
+    tester.run(group)
+    tester.emit_many(ORDERS, [("a", "1"), ("b", "2"), ("c", "fail"), ("d", "4")])
+    for order in ("1", "2", "4"):
+        tester.advance(1)
+        tester.calls(call).answer(1, request=order)
+    assert sorted(record.key for record in tester.records(RESULTS)) == ["a", "b", "d"]
+    assert [letter.key for letter in tester.dead_letters(group)] == [b"c"]
+
+
+def test_the_inputs_go_on_after_a_commit_with_as_many_calls_as_may_be_pending_is_refused(
+    tester: Tester,
+) -> None:
+    call = call_of(pending_max=3)
+    tester.run(group_of(call))
+    refuse_one_commit(tester)
+    tester.emit_many(ORDERS, [(key, key) for key in "abcde"])
+    tester.advance(60)
+    for order in "abcde":
+        tester.calls(call).answer(1, request=order)
+    assert len(tester.records(RESULTS)) == 5
 
 
 def test_commands_are_taken_while_the_inputs_of_their_partition_wait(tester: Tester) -> None:

@@ -32,6 +32,7 @@ from streamtable_admin.offsets import TablePosition
 from streamtable_calls import Call, Retry, RetryAfter, retried
 from streamtable_calls.commands_to_group import CallCommand, command_record
 from streamtable_testing import Tester
+from streamtable_testing.faults import Fault
 
 ORDERS = Stream[str, Any]("orders", String(), Json())
 RESULTS = Stream[str, Any]("results", String(), Json())
@@ -66,6 +67,12 @@ def group_of(
 ) -> Group[str, Any]:
     edge = Input(ORDERS, bank.handle, on_error=on_error)
     return Group("bank", *retried(edge, retry, **given), SEEN, Output(RESULTS), Persist(Json()))
+
+
+def refuse_one_commit(tester: Tester) -> None:
+    left = [Fault.REFUSED]
+    faults: Any = tester.kafka.faults
+    faults.before = lambda process, call: left.pop() if call == "commit" and left else None
 
 
 def results(tester: Tester, key: str = "a") -> list[Any]:
@@ -424,6 +431,20 @@ def test_the_inputs_of_a_partition_wait_while_too_many_records_are_kept(tester: 
     bank.down = set()
     tester.advance(1.1)
     assert (results(tester), results(tester, "b")) == (list(range(30)), [100])
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_the_inputs_go_on_after_the_kept_record_that_filled_a_partition_is_undone(
+    most: int, tester: Tester, bank: Bank
+) -> None:
+    group = group_of(bank, Retry(on=(ConnectionError,)), pending_max=most)
+    tester.run(group)
+    bank.down = {1, 2, 3}
+    refuse_one_commit(tester)
+    tester.emit_many(ORDERS, [("a", 1), ("b", 2), ("c", 3), ("d", 4)])
+    bank.down = set()
+    let_pass(tester, 10)
+    assert sorted(record.value or 0 for record in tester.records(RESULTS)) == [1, 2, 3, 4]
 
 
 def test_timers_and_calls_of_a_failed_attempt_are_undone_with_it(tester: Tester) -> None:

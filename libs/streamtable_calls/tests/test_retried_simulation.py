@@ -49,7 +49,10 @@ class Schedule:
         retry = Retry(attempts=1000, on=(ConnectionError,))
         edge = Input(EVENTS, self._handle, on_error=OnError.DEAD_LETTER)
         self.group: Group[str, Any] = Group(
-            "simulated", *retried(edge, retry), Output(RESULTS), Persist(Json())
+            "simulated",
+            *retried(edge, retry, pending_max=self.rng.randint(1, 8)),
+            Output(RESULTS),
+            Persist(Json()),
         )
 
     def _handle(self, ctx: Context[str, Any], event: Any) -> None:

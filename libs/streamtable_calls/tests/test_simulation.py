@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamtable import Context, Group, Input, Json, Output, Stream, String
+from streamtable import Context, Group, Input, Json, OnError, Output, Stream, String
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable_calls import Call, Retry
 from streamtable_calls.partition import Attempt, Outcome, PartitionCalls
@@ -36,16 +36,22 @@ def handled(ctx: Context[str, Any], request: Any, result: Any) -> None:
         ctx.fail("a dead letter, which leaves no result")
 
 
-CALL: Call[str, Any, Any, Any] = Call(
-    "f", str, request=Json(), response=Json(), then=handled, retry=Retry(attempts=1000), breaker=None
-)
+def call_of(pending_max: int) -> Call[str, Any, Any, Any]:
+    return Call(
+        "f",
+        str,
+        request=Json(),
+        response=Json(),
+        then=handled,
+        retry=Retry(attempts=1000),
+        pending_max=pending_max,
+        breaker=None,
+    )
 
 
-def make(ctx: Context[str, Any], request: Any) -> None:
-    ctx.call(CALL, request)
-
-
-GROUP: Group[str, Any] = Group("simulated", Input(REQUESTS, make), CALL, Output(RESULTS))
+def good(request: int) -> bool:
+    """Whether a request has a result. Of the others a handler fails: of their record, or of their result."""
+    return request % 7 != 3 and request % 11 != 5
 
 
 class Schedule:
@@ -60,14 +66,22 @@ class Schedule:
         self.tester = Tester(partitions=2, commit_on_request=self.rng.random() < 0.5)
         self.requests: dict[str, list[int]] = {key: [] for key in KEYS}
         self.number = 0
+        self.call = call_of(self.rng.randint(1, 8))
+        edge = Input(REQUESTS, self._make, on_error=OnError.DEAD_LETTER)
+        self.group: Group[str, Any] = Group("simulated", edge, self.call, Output(RESULTS))
         self.lost: list[
             Attempt
         ] = []  # attempts that were seen running, to be answered when their process has lost them
 
+    def _make(self, ctx: Context[str, Any], request: Any) -> None:
+        ctx.call(self.call, request)
+        if request % 11 == 5:
+            ctx.fail("a dead letter, which leaves no call")
+
     def run(self) -> None:
         """Run it to its end. Raises `Wrong`."""
         try:
-            self.tester.run(GROUP, members=2)
+            self.tester.run(self.group, members=2)
             for _ in range(_STEPS):
                 self._step()
                 self._check_starts()
@@ -95,14 +109,14 @@ class Schedule:
         self.tester.emit_many(REQUESTS, events)
 
     def _answer(self) -> None:
-        calls = self.tester.calls(CALL)
+        calls = self.tester.calls(self.call)
         if pending := calls.pending:
             request = self.rng.choice(pending)
             self.lost += [attempt for _, attempt in calls._ready() if self.rng.random() < 0.2]
             calls.answer("good", request=request)
 
     def _fail(self) -> None:
-        calls = self.tester.calls(CALL)
+        calls = self.tester.calls(self.call)
         if pending := calls.pending:
             calls.fail(ConnectionError("refused"), request=self.rng.choice(pending))
 
@@ -114,29 +128,29 @@ class Schedule:
             self.tester.work()
 
     def _crash(self) -> None:
-        number = self.rng.randrange(len(self.tester._of(GROUP)))
-        if self.tester._of(GROUP)[number].processor is not None:
+        number = self.rng.randrange(len(self.tester._of(self.group)))
+        if self.tester._of(self.group)[number].processor is not None:
             at = self.rng.choice([None, *COMMIT_STEPS])
-            self.tester.crash(GROUP, at, member=number, times=1)
+            self.tester.crash(self.group, at, member=number, times=1)
 
     def _restart(self) -> None:
-        self.tester.start(GROUP, disk=self.rng.random() < 0.5)
+        self.tester.start(self.group, disk=self.rng.random() < 0.5)
 
     def _move(self) -> None:
-        living = [each for each in self.tester._of(GROUP) if each.processor is not None]
-        if len(living) == len(self.tester._of(GROUP)) and len(living) > 1 and self.rng.random() < 0.5:
-            self.tester.leave(GROUP, self.rng.randrange(len(living)))
+        living = [each for each in self.tester._of(self.group) if each.processor is not None]
+        if len(living) == len(self.tester._of(self.group)) and len(living) > 1 and self.rng.random() < 0.5:
+            self.tester.leave(self.group, self.rng.randrange(len(living)))
         elif len(living) < 4:
-            self.tester.join(GROUP)
+            self.tester.join(self.group)
 
     def _heal(self) -> None:
         for _ in range(_ROUNDS_MAX):
-            for instance in self.tester._of(GROUP):
+            for instance in self.tester._of(self.group):
                 instance.kill_at = None
-            self.tester.start(GROUP)
+            self.tester.start(self.group)
             self.tester.commit()
             self._check_starts()
-            calls = self.tester.calls(CALL)
+            calls = self.tester.calls(self.call)
             if not calls.pending:
                 self.tester.advance(350)
                 self.tester.commit()
@@ -162,20 +176,20 @@ class Schedule:
 
     def _check_starts(self) -> None:
         found = self._done()
-        for _, attempt in self.tester.calls(CALL)._ready():
+        for _, attempt in self.tester.calls(self.call)._ready():
             key = attempt.key.decode()
-            earlier = [n for n in self.requests[key] if n < attempt.request and n % 7 != 3]
+            earlier = [n for n in self.requests[key] if n < attempt.request and good(n)]
             if found[key] != earlier:
                 raise Wrong(f"{attempt.request} of {key} runs, and handled are {found[key]} of {earlier}")
 
     def _check_results(self) -> None:
         found = self._done()
-        letters = len(self.tester.dead_letters(GROUP))
+        letters = len(self.tester.dead_letters(self.group))
         for key, requests in self.requests.items():
-            good = [n for n in requests if n % 7 != 3]
-            if found[key] != good:
-                raise Wrong(f"the results of {key} are {found[key]}, and must be {good}")
-        bad = sum(n % 7 == 3 for requests in self.requests.values() for n in requests)
+            expected = [n for n in requests if good(n)]
+            if found[key] != expected:
+                raise Wrong(f"the results of {key} are {found[key]}, and must be {expected}")
+        bad = sum(not good(n) for requests in self.requests.values() for n in requests)
         if letters != bad:
             raise Wrong(f"there are {letters} dead letters, and must be {bad}")
 
@@ -269,5 +283,7 @@ def test_a_planted_fault_is_found(plant: Callable[[pytest.MonkeyPatch], None]) -
 
 def test_a_tester_runs_calls_by_hand() -> None:
     with Tester() as tester:
-        tester.run(GROUP)
-        assert isinstance(tester._of(GROUP)[0].executor, ByHand)
+        call = call_of(1)
+        group: Group[str, Any] = Group("g", Input(REQUESTS, print), call)
+        tester.run(group)
+        assert isinstance(tester._of(group)[0].executor, ByHand)

@@ -151,8 +151,7 @@ class PartitionCalls:
         looked_at, self._committed = self._committed, []
         for row_key in looked_at:
             self._look(row_key)
-        if looked_at:
-            self._measure()
+        self._measure()  # each time: a rewind may have taken the rows away that had filled it
         written += self._release()
         while self._arrived:
             written += self._write(self._arrived.popleft())
