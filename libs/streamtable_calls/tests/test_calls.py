@@ -101,6 +101,14 @@ def test_the_call_of_a_record_without_a_timestamp_has_no_time(tester: Tester) ->
     assert [record.value for record in tester.records(RESULTS)] == [{"order": "x", "score": 7, "at": 0}]
 
 
+def test_a_call_that_is_made_by_the_result_of_one_without_a_time_has_none(tester: Tester) -> None:
+    tester.run(group_of())
+    tester.emit_raw(ORDERS.name, b"a", b'"x"', timestamp_ms=-1)
+    tester.calls(SCORE).answer("again")
+    tester.calls(SCORE).answer(7)
+    assert [(record.value or {})["at"] for record in tester.records(RESULTS)] == [0, 0]
+
+
 def test_calls_of_one_key_run_one_after_the_other_and_those_of_others_meanwhile(tester: Tester) -> None:
     tester.run(group_of())
     for key, order in (("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")):

@@ -63,6 +63,19 @@ def test_a_request_from_ahead_of_the_clock_keeps_its_event_time(tester: Tester) 
     assert [record.timestamp_ms for record in tester.records(OUT)] == [ahead_ms]
 
 
+@pytest.mark.parametrize("at", [0, 1, 5_000])
+def test_a_request_from_the_beginning_of_1970_keeps_its_event_time(at: int, tester: Tester) -> None:
+    plain, called = Stream("plain", String(), Json()), Flow("f")
+    requests = called.stream(ORDERS, time=int)
+    requests.to(plain)
+    call_each(requests, SCORE).to(OUT)
+    tester.run(called)
+    tester.emit(ORDERS, "a", at)
+    tester.calls(SCORE).answer(7)
+    times = [record.timestamp_ms for stream in (plain, OUT) for record in tester.records(stream)]
+    assert times == [max(at, 1)] * 2
+
+
 def test_the_results_of_a_key_are_in_the_order_of_its_requests(tester: Tester) -> None:
     call = call_of(retry=Retry(first=timedelta(minutes=1)))
     tester.run(flow_of(call))

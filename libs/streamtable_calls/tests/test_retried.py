@@ -365,6 +365,21 @@ def test_the_event_time_is_that_of_the_record(tester: Tester) -> None:
     assert seen.count(1_600_000_000_000) >= 3
 
 
+def test_a_record_from_the_beginning_of_1970_keeps_its_event_time_while_it_waits(tester: Tester) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def handle(ctx: Context[str, Any], at: int) -> None:
+        seen.append((at, ctx.event_time_ms))
+        if at == 5_000 and len(seen) < 3:
+            raise ConnectionError
+
+    edge = Input(ORDERS, handle, time=int)
+    tester.run(Group("bank", *retried(edge, RETRY), EventTime(), Persist(Json())))
+    tester.emit_many(ORDERS, [("a", 5_000), ("a", 0)])
+    let_pass(tester, 4)
+    assert seen[-2:] == [(5_000, 5_000), (0, 1)]
+
+
 @pytest.mark.parametrize("step", COMMIT_STEPS)
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("disk", [True, False])

@@ -26,7 +26,7 @@ from streamtable.handlers.timers import NEVER_MS, payload_of
 from streamtable_calls.commands_to_group import CallCommand, command_of
 from streamtable_calls.edge import PendingEdge
 from streamtable_calls.errors import CallFailed
-from streamtable_calls.pending import CallState, PendingCall, PendingCallCodec, next_number, room_for_error
+from streamtable_calls.pending import CallState, PendingCall, PendingCallCodec, next_number, pending_row
 from streamtable_calls.retry import RateLimit, Retry
 from streamtable_calls.settings import CallSettings
 
@@ -123,9 +123,8 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
 
     def begin(self, ctx: Context[Any, Any], request: Q) -> None:
         """Make a call, as `Context.call` does."""
-        data = self.settings.request.encode(request)
+        pending = pending_row(ctx, self.settings.request.encode(request))
         number = next_number(ctx.timers.rows(self), ctx.timers.now_ms)
-        pending = PendingCall(data, max(ctx.event_time_ms, 0), error=room_for_error(data))
         ctx.timers.at(self, NEVER_MS, pending, f"{number:016x}")
 
     def again(self, row: bytes | None, record: RecordBatch) -> bytes | None:

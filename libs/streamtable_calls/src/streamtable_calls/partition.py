@@ -271,10 +271,8 @@ class PartitionCalls:
             self._executor.drop(dropped)
         if not line:
             del self._lines[line_of]
-        elif was_first and (data := self._rows.raw.get(line[0])) is not None:
-            pending = PendingCall.decode(payload_of(data))
-            if pending.state is CallState.WAITING:
-                self._start(line[0], pending)
+        elif was_first and self._rows.raw.get(line[0]) is not None:
+            self._look(line[0])
 
     def _release(self) -> int:
         """Let the next records follow those that the engine has given up. Returns the number of rows that were written."""

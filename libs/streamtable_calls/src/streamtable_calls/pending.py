@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from streamtable import Decoded, decode_each
+from streamtable import Context, Decoded, decode_each
 from streamtable.errors import DeserializationError
+from streamtable.graph.companion import CALLS
 from streamtable.handlers.state_table import StateRows
 from streamtable.handlers.timers import NEVER_MS, PendingTimer, payload_of
 
@@ -33,7 +34,7 @@ class PendingCall(NamedTuple):
 
     Attributes:
         request: The encoded request.
-        made_ms: The event time of the record that has made it, in milliseconds since 1970.
+        made_ms: The event time of the record that has made it, in milliseconds since 1970; 0: it has none.
         since_ms: The end of its first attempt, in milliseconds since 1970; 0: there was none.
         attempts: The number of attempts so far.
         next_ms: The time of the next attempt, in milliseconds since 1970; 0: at once.
@@ -127,7 +128,14 @@ def next_number(rows: StateRows[bytes], now_ms: int) -> int:
     return int(number)
 
 
-def room_for_error(request: bytes) -> str:
-    """Return the text in the place of an error, so that a row that fits now fits with an error, too."""
-    # Only large ones could be too large then.
-    return " " * ERROR_CHARACTERS_MAX if len(request) > _LARGE_BYTES else ""
+def pending_row(ctx: Context[Any, Any], request: bytes) -> PendingCall:
+    """Return a new pending row, with the event time of the record that is being handled: 0 is no time, so an event at 0 is one at 1.
+
+    A row that fits now fits with an error, too: a large one gets room for its text.
+    """
+    made_ms = ctx.event_time_ms
+    # The handler of a call that has no time makes one without a time: it sees 0.
+    if made_ms == 0 and (ctx.timestamp_ms or not ctx.topic.endswith(f"-{CALLS}")):
+        made_ms = 1
+    room = " " * ERROR_CHARACTERS_MAX if len(request) > _LARGE_BYTES else ""
+    return PendingCall(request, max(made_ms, 0), error=room)

@@ -29,7 +29,7 @@ from streamtable_calls.commands_to_group import CallCommand, command_of
 from streamtable_calls.edge import PendingEdge
 from streamtable_calls.errors import text_of
 from streamtable_calls.held import HeldRecord, hold, release, waits
-from streamtable_calls.pending import PendingCall, PendingCallCodec, next_number, room_for_error
+from streamtable_calls.pending import PendingCall, PendingCallCodec, next_number, pending_row
 from streamtable_calls.retry import Retry
 from streamtable_calls.settings import RetrySettings
 
@@ -135,8 +135,7 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
     def _held(self, ctx: Context[K, V]) -> tuple[HeldRecord, PendingCall]:
         number = next_number(ctx.timers.rows(self), ctx.timers.now_ms)
         record = HeldRecord(number, ctx.topic, ctx.offset, ctx.timestamp_ms, ctx.raw_value, ctx.headers)
-        data = record.encode()
-        return record, PendingCall(data, max(ctx.event_time_ms, 0), error=room_for_error(data))
+        return record, pending_row(ctx, record.encode())
 
     def _wait(self, ctx: Context[K, V], record: HeldRecord, pending: PendingCall, pause: float) -> None:
         when_ms = ctx.timers.now_ms + int(pause * 1000)
