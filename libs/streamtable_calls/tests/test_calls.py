@@ -332,7 +332,8 @@ def test_a_handler_that_stops_the_process_gets_its_result_again(tester: Tester) 
     group = group_of(call)
     tester.run(group)
     tester.emit_many(ORDERS, [("a", "1"), ("a", "2")])
-    with pytest.raises(HandlerFailed):
+    way_on = r"'streamtable calls list scores' shows its id, for 'streamtable calls drop scores --id ID' \(scores-calls\[0\]\)"
+    with pytest.raises(HandlerFailed, match=f"not yet. Correct the handler, or delete it: {way_on}"):
         tester.calls(call).answer(1)
     refuses = False
     tester.start(group)

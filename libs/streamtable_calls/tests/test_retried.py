@@ -40,6 +40,12 @@ SEEN = State[str, Any]("seen", key=String(), value=Json())
 RETRY = Retry(on=(ConnectionError,), attempts=3)
 
 
+STOPPED = (
+    r"tried 2 times: ConnectionError:  \(orders\[0\]@0\). Correct the handler, or delete it: 'streamtable calls list bank' shows its id, "
+    r"for 'streamtable calls drop bank --id ID'"
+)
+
+
 @dataclass
 class Bank:
     """The other side of the handler: refuses the events that it is told to."""
@@ -313,8 +319,10 @@ def test_a_record_that_gives_up_is_treated_as_its_input_says(
         tester.advance(1.1)
         assert results(tester) == [2]
         return
-    with pytest.raises(HandlerFailed):
+    with pytest.raises(HandlerFailed, match=STOPPED) as stopped:
         tester.advance(1.1)
+    assert isinstance(stopped.value.__cause__, HandlerFailed)
+    assert isinstance(stopped.value.__cause__.__cause__, ConnectionError)
     bank.down = set()
     tester.start(group)
     tester.advance(1.1)

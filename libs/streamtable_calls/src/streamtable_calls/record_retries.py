@@ -158,19 +158,18 @@ class RecordRetries(PendingEdge[K, V], Generic[K, E, V]):
                 attempts=pending.attempts + 1, since_ms=pending.since_ms or now_ms, error=text_of(error)
             )
             pause = self._pause_seconds(error, tried.attempts, (now_ms - tried.since_ms) / 1000)
-            if pause is None and self.edge.on_error is OnError.STOP:
-                raise
-            if pause is None:
-                raise DoInstead(partial(self._give_up, ctx, record, tried, error), tried.error) from error
-            raise DoInstead(partial(self._wait, ctx, record, tried, pause), tried.error) from error
+            if pause is not None:
+                raise DoInstead(partial(self._wait, ctx, record, tried, pause), tried.error) from error
+            times = "once" if tried.attempts == 1 else f"{tried.attempts} times"
+            text = f"the record has failed and is not retried; it was tried {times}: {tried.error}"
+            if self.edge.on_error is OnError.STOP:
+                raise HandlerFailed(text).at(record.topic, ctx.partition, record.offset) from error
+            failed = HandlerFailed(text)
+            failed.__cause__ = error
+            raise DoInstead(partial(self._give_up, ctx, record, failed), tried.error) from error
 
-    def _give_up(
-        self, ctx: Context[K, V], record: HeldRecord, pending: PendingCall, error: Exception
-    ) -> None:
+    def _give_up(self, ctx: Context[K, V], record: HeldRecord, failed: HandlerFailed) -> None:
         self._stand(ctx, record, record.timestamp_ms)
-        tried = f"it was tried {'once' if pending.attempts == 1 else f'{pending.attempts} times'}"
-        failed = HandlerFailed(f"the record has failed and is not retried; {tried}: {pending.error}")
-        failed.__cause__ = error
         if self.edge.on_error is OnError.DEAD_LETTER:
             ctx.set_aside(failed)
         else:

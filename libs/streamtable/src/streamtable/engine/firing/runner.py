@@ -151,15 +151,10 @@ class DueRunner:
         event_clock: EventClock | None,
         timers: TimerCalls | None,
     ) -> None:
-        self.fired = self.total = 0
-        self.behind_ms = 0
+        self.fired = self.total = self.behind_ms = 0
         self.wakes_at: float | None = None
-        self._group = group.name
-        self._retry = group.retry
-        self._stages = group.stages
-        self._partition = partition
-        self._records = records
-        self._calls = calls
+        self._group, self._retry, self._stages = group.name, group.retry, group.stages
+        self._partition, self._records, self._calls = partition, records, calls
         self._limited_log = LimitedLog(log, calls.clock)
 
         def now_of(state: str, kind: str) -> int | None:
@@ -428,6 +423,11 @@ class DueRunner:
         self._calls.mode.begin(0)
         failed = self._failure(each, error)
         if on_error is OnError.STOP:
+            if each.name == CALLS:  # it stands in no topic, where `group skip` could pass over it
+                failed.message += (
+                    f". Correct the handler, or delete it: 'streamtable calls list {self._group}' shows its id, for "
+                    f"'streamtable calls drop {self._group} --id ID'"
+                )
             raise failed
         self._calls.undo.begin()
         if on_error is OnError.DEAD_LETTER:
