@@ -40,8 +40,9 @@ class Timer(Edge[K, V], Generic[K, P, V]):
     """A handler for timers that `Context.timers` sets. Each timer fires exactly once, also across crashes.
 
     Timers fire in the order of their times. With `clock="event"` a timer fires as soon as the watermark has reached its
-    time, before the next record is handled. With `clock="wall"` it fires when the wall clock has reached it, and those
-    that were missed while no process ran fire at the start.
+    time, after the record that has moved it there and before the next one: if that record replaces or cancels the timer, it does
+    not fire. With `clock="wall"` it fires when the wall clock has reached it, and those that were missed while no process ran fire
+    at the start.
 
     Args:
         name: The name, under which pending timers are kept: a timer that is still pending needs its handler.
