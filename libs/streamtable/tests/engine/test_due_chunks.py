@@ -249,7 +249,7 @@ def test_rows_that_are_gone_get_no_tombstones() -> None:
     kept.store.write([(b"r" + keys[0], None)], b"")  # as after a crash: the changelog knows no chunks
     state = kept.state.state
     due = replace(cast("Any", state.due), handler=lambda rows: handed.extend(raw for raw, _, _ in rows.rows))
-    rows: DueRows[bytes, bytes] = DueRows(state, "t", 0, cast("Any", SimpleNamespace(in_band=(), emit=None)))
+    rows: DueRows[bytes, bytes] = DueRows(state, "t", 0, cast("Any", SimpleNamespace(dated={}, emit=None)))
     firing = DueState(kept.state, due, kept.index, rows, lambda: ALL, None)
     assert firing.call(kept.index.take(ALL, 10), ALL, careful=False) == 2
     assert handed == keys[1:]

@@ -357,6 +357,61 @@ def test_records_carry_whether_they_are_late_through_ordinary_groups(tester: Tes
     assert tester.watermark_ms(second) == T + 20
 
 
+@pytest.mark.parametrize("edge", [Output(MIDDLE, watermarks=True), Output(MIDDLE, event_times=True)])
+def test_records_of_handlers_have_the_event_time_of_the_record_or_timer_that_has_made_them(
+    edge: Output, tester: Tester
+) -> None:
+    remind: Timer[str, int, None] = Timer("t", lambda ctx, at: ctx.emit(MIDDLE, "k", at), payload=Long())
+
+    def on_record(ctx: Context[str, None], at: int) -> None:
+        ctx.emit(MIDDLE, "k", at)
+        ctx.emit_many(MIDDLE, ["k"], [at])
+        ctx.emit(MIDDLE, "k", 7, timestamp_ms=7)
+        ctx.timers.at(remind, at + 10, at + 10)
+
+    tester.run(Group("first", Input(VIEWS, on_record, time=lambda at: at), edge, remind))
+    view(tester, 0, "a", 0)
+    view(tester, 0, "a", 20)
+    found = [
+        (record.value, record.timestamp_ms) for record in tester.records(MIDDLE) if record.value is not None
+    ]
+    assert found == [(0, 1), (0, 1), (7, 7), (20, 20), (20, 20), (7, 7)]
+    view(tester, 0, "b", 40)
+    assert (30, 30) in [(record.value, record.timestamp_ms) for record in tester.records(MIDDLE)]
+
+
+def test_a_window_behind_a_handler_of_a_group_counts_by_the_time_of_events(tester: Tester) -> None:
+    def on_record(ctx: Context[str, None], at: int) -> None:
+        ctx.emit(MIDDLE, ctx.key, at)
+
+    first = Group("first", Input(VIEWS, on_record, time=lambda at: at), Output(MIDDLE, event_times=True))
+    flow = Flow("f")
+    minutes = Tumbling(timedelta(minutes=1), grace=timedelta(0))
+    counts = flow.stream(MIDDLE).group_by_key().window(minutes).count("c")
+    tester.run(first, flow)
+    for minute in (1, 2, 2, 3):
+        view(tester, 0, "a", minute * MINUTE)
+    assert {key.start_ms // MINUTE: n for key, n in tester.table(counts.table).items()} == {1: 1, 2: 2, 3: 1}
+
+
+def test_records_for_other_outputs_and_of_batches_have_the_time_of_their_commit(tester: Tester) -> None:
+    def on_batch(batch: BatchContext[str, int, None]) -> None:
+        batch.emit(MIDDLE, "k", 1)
+        batch.emit_many(MIDDLE, ["k"], [2])
+
+    edge = Output(MIDDLE, event_times=True)
+    batches = Group("batches", Input(VIEWS, batch=on_batch, time=lambda at: at), edge)
+    handle: Any = lambda ctx, at: ctx.emit(MIDDLE, "k", 3)  # noqa: E731 - as short as the others
+    tester.run(batches, Group("plain", Input(VIEWS, handle, time=lambda at: at), Output(MIDDLE)))
+    view(tester, 0, "a", 20)
+    now_ms = int(tester.clock.now() * 1000)
+    assert {record.value: record.timestamp_ms for record in tester.records(MIDDLE)} == {
+        1: now_ms,
+        2: now_ms,
+        3: now_ms,
+    }
+
+
 def test_a_batch_says_of_its_records_that_none_is_late(tester: Tester) -> None:
     seen: list[int] = []
 

@@ -144,8 +144,9 @@ class Output(Edge[object, object]):
         stream: The stream to write to; the key of a record decides its partition.
         watermarks: Write the watermark of each task into the stream, and with each record whether it is late, for a group
             that reads it with `Input(watermarks=True)`. No other program may write the stream, or read it without.
-        event_times: Whether the timestamps of the records are the times of events, as with the outputs of flows. The topic
-            should then keep timestamps and not delete records by age; the processor warns at the start if it does not.
+        event_times: Whether the timestamps of the records are the times of events, as with the outputs of flows and with `watermarks`: a
+            record without a `timestamp_ms` of its own has the event time of the one whose handler emits it. The topic should then
+            keep timestamps and not delete records by age; the processor warns at the start if it does not.
     """
 
     stream: Stream[Any, Any]

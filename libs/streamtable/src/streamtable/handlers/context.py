@@ -48,7 +48,7 @@ class BaseContext(Generic[K, V]):
     def __init__(self, table: WorkingTable[V] | None, services: HandlerServices) -> None:
         self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table
         self._services = services
-        self._emit = self._emit_stamped if services.in_band else services.emit
+        self._emit = self._emit_stamped if services.dated else services.emit
         self._records: RecordBatch
 
     @property
@@ -68,13 +68,6 @@ class BaseContext(Generic[K, V]):
     def partition(self) -> int:
         return self._records.partition
 
-    def _watermark(self) -> int:
-        return self._event_clock.watermark_ms
-
-    def _closed(self) -> int:
-        """Return the time that windows are closed up to, for records that come from no input record."""
-        return self._event_clock.watermark_of(0)
-
     @property
     def _event_clock(self) -> Watermark:
         if self._services.event_clock is None:
@@ -88,13 +81,19 @@ class BaseContext(Generic[K, V]):
 
     def _undecided(self, timestamp_ms: int) -> int:
         """Return the same for a record that no input record has made: it is in time unless its reader has advanced."""
-        watermark = max(self._watermark(), 0)
+        watermark = max(self._event_clock.watermark_ms, 0)
         return min(watermark, timestamp_ms) if timestamp_ms else watermark
+
+    def _made_ms(self) -> int:
+        """Return the event time of the record that emits now; 0, which Kafka's client takes for now: it has none, or there are many."""
+        return 0
 
     def _emit_stamped(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
-        if stream.name in self._services.in_band:
+        if (in_band := self._services.dated.get(stream.name)) is not None:
+            timestamp_ms = timestamp_ms or self._made_ms()
+        if in_band:
             headers = stamped(headers, self._late_before(None, timestamp_ms))
         self._services.emit(stream, key, value, headers, timestamp_ms)
 
@@ -114,7 +113,8 @@ class BaseContext(Generic[K, V]):
             key: The key, which decides the partition.
             value: The value; None writes a tombstone.
             headers: The headers, names and bytes, written as they are.
-            timestamp_ms: Milliseconds since 1970; 0: the time of the commit.
+            timestamp_ms: Milliseconds since 1970; 0: the event time of the record whose handler emits it, or of the timer, if the
+                output has `watermarks` or `event_times`. For other outputs, and in batches, it is the time of the commit.
 
         Raises:
             SerializationError: The record does not fit the schema, or is larger than Kafka accepts.
@@ -141,7 +141,7 @@ class BaseContext(Generic[K, V]):
             keys: The key of each record.
             values: The value of each record; None writes a tombstone.
             raw_keys: The keys as they are encoded already, in place of `keys`.
-            timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
+            timestamps_ms: Milliseconds since 1970 for each record; None: as 0 for `emit`.
             late_before_ms: The `BatchContext.late_before_ms` of each record's input record, for `Output(watermarks=True)`.
             partitions: The partition of each record, or -1; None and -1: the key decides. A view, a lookup and a join look for
                 a key in its partition only: give others only to readers that know where to look.
@@ -153,8 +153,10 @@ class BaseContext(Generic[K, V]):
             GraphError: The graph does not declare the stream as `Output`.
             ValueError: The arguments have different lengths.
         """
-        own = headers is not None
-        if stream.name in self._services.in_band:
+        own, in_band = headers is not None, self._services.dated.get(stream.name)
+        if in_band is not None and timestamps_ms is None:
+            timestamps_ms = [self._made_ms()] * len(values)
+        if in_band:
             given: Iterable[Any] = late_before_ms or repeat(None, len(values))
             bounds = list(map(self._late_before, given, timestamps_ms or repeat(0)))
             headers = stamps(bounds) if headers is None else list(map(stamped, headers, bounds))
@@ -263,6 +265,10 @@ class Context(BaseContext[K, V]):
         times = self._records.times
         return self.timestamp_ms if times is None else times.event_ms[self._index]
 
+    def _made_ms(self) -> int:
+        # An event at 0 is one at 1, as in flows. The call of a record without a time has 0, too.
+        return max(self.event_time_ms, int(self._records.times is not None))
+
     @property
     def watermark_ms(self) -> int:
         """The watermark of the partition before this record; -1 until every input has an event time.
@@ -271,7 +277,7 @@ class Context(BaseContext[K, V]):
             GraphError: The group does not follow event time.
         """
         times = self._records.times
-        return self._watermark() if times is None else times.watermarks_ms[self._index]
+        return self._event_clock.watermark_ms if times is None else times.watermarks_ms[self._index]
 
     @property
     def late_before_ms(self) -> int:
@@ -281,7 +287,7 @@ class Context(BaseContext[K, V]):
         greater, as after its input was idle. Raises like `watermark_ms`.
         """
         times = self._records.times
-        return self._closed() if times is None else times.late_before_ms[self._index]
+        return self._event_clock.watermark_of(0) if times is None else times.late_before_ms[self._index]
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
         times = self._records.times
@@ -351,8 +357,7 @@ class Context(BaseContext[K, V]):
             DeserializationError: The row cannot be decoded.
         """
         rows = self.joined_rows(table)
-        row: J | None = None if self._raw_key is None else rows.get(self._raw_key)
-        return row
+        return None if self._raw_key is None else rows.get(self._raw_key)
 
     def stand(self, records: RecordBatch, index: int, key: K) -> None:
         """Move to a record."""
@@ -376,12 +381,9 @@ class Context(BaseContext[K, V]):
         Returns:
             The number of records that were handled: fewer if something has to be done before the next.
         """
-        self._records = records
-        self.interrupted = False
+        self._records, self.interrupted = records, False
         for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
-            self._index = index
-            self._raw_key = raw
-            self.key = key
+            self._index, self._raw_key, self.key = index, raw, key
             handler(self, event)
             if self.interrupted:
                 return index + 1
@@ -440,13 +442,13 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
     def watermark_ms(self) -> int:
         """The watermark before the first of these records. See `Context.watermark_ms`."""
         times = self._records.times
-        return self._watermark() if times is None else times.watermarks_ms[0]
+        return self._event_clock.watermark_ms if times is None else times.watermarks_ms[0]
 
     @property
     def late_before_ms(self) -> Sequence[int]:
         """For each record, the time that windows are closed up to. See `Context.late_before_ms`."""
         times = self._records.times
-        return [self._closed()] * len(self) if times is None else times.late_before_ms
+        return [self._event_clock.watermark_of(0)] * len(self) if times is None else times.late_before_ms
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
         # Which record it was made of is not known: none of them was late before the watermark.

@@ -73,7 +73,7 @@ class HandlerServices:
         own_keys: Refuses rows of other partitions; None: the group keeps no table.
         event_clock: The event time of the partition; None: the group does not follow it.
         timers: Sets timers; None: the group has none.
-        in_band: The outputs whose records carry whether they are late.
+        dated: The outputs whose timestamps are the times of events, each with whether its records carry whether they are late.
         repeats: Records may be handled again, with the rows as they were left: the group runs at least once.
     """
 
@@ -87,5 +87,5 @@ class HandlerServices:
     own_keys: OwnKeys | None = None
     event_clock: Watermark | None = None
     timers: Timers | None = None
-    in_band: frozenset[str] = frozenset()
+    dated: Mapping[str, bool] = field(default_factory=dict)
     repeats: bool = False

@@ -135,11 +135,11 @@ class Dispatcher:
         return self._calls.careful
 
     def _services(self, tables: Mapping[str, StateTable[Any, Any]]) -> HandlerServices:
-        in_band = frozenset(edge.stream.name for edge in self._group.outputs if edge.watermarks)
+        dated = {e.stream.name: e.watermarks for e in self._group.outputs if e.watermarks or e.event_times}
         loop, timers = self._group.loop, None if self._timers is None else self._timers.timers
         return HandlerServices(
             self.outgoing.emit, self.outgoing.emit_many, self.outgoing.set_aside, loop.stream.name if loop else None,
-            self._joins, self._lookups, tables, self._own_keys, self._event_clock, timers, in_band,
+            self._joins, self._lookups, tables, self._own_keys, self._event_clock, timers, dated,
             self._repeats,
         )  # fmt: skip
 
