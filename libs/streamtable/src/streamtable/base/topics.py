@@ -68,7 +68,9 @@ class Stream(Generic[K, V]):
         key: The codec of the keys; `NoKey()` if its records have no keys, or keys that mean nothing.
         value: The codec of the events.
         partitioner: The hash that assigns keys to partitions, the same for all writers of the topic: "murmur2" as
-            Java's producer does, "fnv1a" as Goka and Sarama do, or "crc32" as librdkafka and confluent-kafka do by default.
+            Java's producer does, "fnv1a" as Goka and Sarama do, or "crc32" as librdkafka and confluent-kafka do by default. It must
+            stay the same as long as there are rows of its keys: those that were made before are in other partitions, and are not
+            found. This is not checked.
     """
 
     name: str
