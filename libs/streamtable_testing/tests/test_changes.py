@@ -1,15 +1,15 @@
 """`Changes`: the old value is the one that the handler got last, also after losses of the joined topic and of disks."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.base.ports import Codec
-from streamtable.base.topics import Table
+from streamtable.base.topics import Stream, Table
 from streamtable.codec.plain import Long, String
 from streamtable.errors import DeserializationError, StateLost
-from streamtable.graph.group import Changes, Group, OnError, Persist
+from streamtable.graph.group import Changes, Group, Input, Join, OnError, Persist
 from streamtable.graph.row_change import RowChange
 from streamtable.handlers.context import Context
 from streamtable_testing import Tester
@@ -173,3 +173,41 @@ def test_a_group_whose_handled_values_were_deleted_refuses_to_start(tester_with_
     tester.kafka.create_topics_of(group)
     with pytest.raises(StateLost, match="priced-handled"):
         tester.start(group)
+
+
+def test_changes_are_the_records_of_the_table_s_topic_also_those_that_change_nothing(tester: Tester) -> None:
+    seen: list[tuple[int | None, int | None]] = []
+
+    def keep(ctx: Context[str, int], price: int) -> None:
+        if price == 0:
+            ctx.delete()
+        else:
+            ctx.set(price)
+
+    given = Stream("given", String(), Long())
+    writer = Group("writer", Input(given, keep), Persist(Long()))
+    note: Any = lambda ctx, change: seen.append((change.old, change.new))  # noqa: E731 - as short as it is
+    tester.run(writer, Group("reader", Changes(writer.table, note), Persist(Long())))
+    for price in (0, 1, 1):
+        tester.emit(given, "a", price)
+    tester.emit_many(given, [("a", 2), ("a", 0), ("a", 3)])  # handled in one commit
+    assert seen == [(None, None), (None, 1), (1, 1), (1, 3)]
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_rows_that_were_joined_before_their_changes_were_handled_are_known(
+    tester_with_prices: Tester, start: Literal["latest", "earliest"]
+) -> None:
+    tester, table = tester_with_prices, Table(PRICES.name, String(), Long())
+    seen: list[tuple[int | None, int | None]] = []
+    note: Any = lambda ctx, change: seen.append((change.old, change.new))  # noqa: E731 - as short as it is
+    asked = Input(Stream("asked", String(), Long()), lambda ctx, value: None)
+    joining = Group("g", asked, Join(table), Persist(Long()))
+    prices(tester, a=1)
+    tester.run(joining)
+    tester.stop(joining)
+    prices(tester, b=2)
+    tester.start(Group("g", asked, Changes(table, note, start=start), Persist(Long())))
+    prices(tester, a=9)
+    assert (1, 9) in seen
+    assert (None, 1) not in seen

@@ -220,12 +220,15 @@ class Changes(Edge[K, V], Generic[K, J, V]):
 
     Args:
         table: The table to join, keyed as the inputs are, with the same number of partitions.
-        handler: Called for each change of a row, with its old and its new value, also for a deletion that Kafka has deleted
-            while the group stood still. The old value is always the one that the handler was given last for this row, also of a
-            change that was refused and is sent again: the group keeps it in its own topic `<group>-handled`. In a table of windows
-            it is called with a deletion when the window's `retention` is over.
-        start: The treatment of existing rows by a new group: "latest" takes them as known, "earliest" handles each of them as
-            a change from None, and joins do not see a row before that. Before the first change
+        handler: Called for each record of the table's topic, with the old and the new value of the row, also for a deletion that
+            Kafka has deleted while the group stood still. Changes of a row within one commit of the table's group are one record.
+            Both values may be equal, as when a row is written again, and both None, as when a row is deleted that is not there. The
+            old value is always the one that the handler was given last for this row, also of a change that was refused and is
+            sent again: the group keeps it in its own topic `<group>-handled`. In a table of windows it is called with a deletion
+            when the window's `retention` is over.
+        start: The treatment of existing rows by a group that has not read the table before: "latest" takes them as known, "earliest"
+            handles each of them as a change from None, and joins do not see a row before that. A group that had the table
+            as a `Join` takes the rows that it has read as known in any case. Before the first change
             the rows taken as known are copied to `<group>-handled`; those that cannot be decoded, or are larger than that topic
             accepts (`max.message.bytes`), are treated as missing.
         on_error: The policy for a failure of the handler, as for an `Input`.
