@@ -144,6 +144,19 @@ def test_a_value_that_does_not_fit_is_left_out_and_its_size_said(record: Any) ->
     assert Origin.read(letter.headers) is not None
 
 
+@pytest.mark.parametrize(
+    ("key", "headers", "kept"),
+    [(b"k", [("h", b"x" * 5_000)], b"k"), (b"k" * 5_000, [("h", b"x")], None), (b"k", [("h", b"x")], b"k")],
+)
+def test_a_tombstone_whose_headers_or_key_do_not_fit_says_so_with_0_bytes(
+    key: bytes, headers: Any, kept: bytes | None, record: Any
+) -> None:
+    letter = letter_of(record(key, None, 0, headers), bytes_max=5_000)
+    assert (letter.key, letter.value) == (kept, None)
+    omitted = dict(letter.headers).get("streamtable-value-omitted-bytes")
+    assert omitted == (None if ("h", b"x") in letter.headers else b"0")
+
+
 @given(
     key=st.one_of(st.none(), st.integers(0, 3_000).map(lambda n: b"k" * n)),
     value=st.one_of(st.none(), st.integers(0, 3_000).map(lambda n: b"v" * n)),

@@ -96,7 +96,10 @@ class LoggedDeadLetter:
 
     @property
     def omitted_bytes(self) -> int | None:
-        """The size of a value that was too large for the dead-letter topic; None if the value is here."""
+        """The size of a value that is at the origin only, with the record's own headers: they were too large; None if all is here.
+
+        0: the record has no value, and its headers, or its key, were too large.
+        """
         return _number(dict(self.record.headers).get(VALUE_OMITTED))
 
     def origin_document(self) -> dict[str, Any] | None:
@@ -346,7 +349,7 @@ class DeadLetterLog:
         reached("committed")
 
     def _retried(self, letter: LoggedDeadLetter, retry: str) -> OutputRecord:
-        """Return the record for the retry topic; a value that was too large for the letter comes from its origin."""
+        """Return the record for the retry topic; what was too large for the letter comes from its origin."""
         record, origin = letter.record, letter.origin
         if origin is None:
             raise Refused(f"dead letter {letter.name} does not name its origin: Streamtable did not write it")

@@ -139,8 +139,8 @@ def _hex(data: bytes | None) -> str | None:
 
 
 def _lines(letter: LoggedDeadLetter, decoder: Decoder) -> list[str]:
-    record, origin = letter.record, letter.origin
-    omitted = letter.omitted_bytes
+    record, origin, size = letter.record, letter.origin, letter.omitted_bytes
+    more = "" if size is None else f" (too large: its headers and {size} bytes are at the origin only)"
     return [
         f"letter    {record.place}@{record.offset}",
         f"when      {at(letter.time)}",
@@ -152,7 +152,7 @@ def _lines(letter: LoggedDeadLetter, decoder: Decoder) -> list[str]:
         f"key       {decoder.key(record.place.topic, record.key, record.headers)}",
         f"key hex   {_hex(record.key)}",
         f"value     {decoder.value(record.place.topic, record.value, record.headers)}",
-        f"value hex {_hex(record.value)}{f' (too large: its {omitted} bytes are at the origin only)' if omitted else ''}",
+        f"value hex {_hex(record.value)}{more}",
         *(
             f"header    {each['name']} = {DecodedValue(each['type'], each['value'])}"
             for each in headers_document(record.headers)

@@ -147,8 +147,8 @@ def dead_letter(
     letter = OutputRecord(topic, key, value, [*theirs, *ours], int(now * 1000), records.partition)
     room = bytes_max - RECORD_OVERHEAD_BYTES
     if letter.size > room:
-        omitted = [] if value is None else [(VALUE_OMITTED, b"%d" % len(value))]
-        letter = letter._replace(value=None, headers=[*ours, *omitted])
+        # Also without a value: its replay takes the headers from the origin, and the key.
+        letter = letter._replace(value=None, headers=[*ours, (VALUE_OMITTED, b"%d" % len(value or b""))])
     return letter if letter.size <= room else letter._replace(key=None)
 
 

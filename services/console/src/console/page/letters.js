@@ -96,6 +96,7 @@ export const letters = {
         h("div", {}, h("dt", {}, "From"), h("dd", {}, origin)), h("div", {}, h("dt", {}, "Attempt"), h("dd", {}, number(each.attempt))),
         h("div", {}, h("dt", {}, "Key"), h("dd", {}, shown(each.key))), h("div", {}, h("dt", {}, "Value"), h("dd", {}, shown(each.value)))),
       h("details", {}, h("summary", {}, "Bytes in hexadecimal digits"), h("p", {}, "Key ", raw(each.raw.key)), h("p", {}, "Value ", raw(each.raw.value)),
+        each.value_omitted_bytes === 0 ? h("p", {}, "The headers were too large for the dead-letter topic. They are in the record that the letter came from.") : null,
         each.value_omitted_bytes ? h("p", {}, `The value of ${number(each.value_omitted_bytes)} bytes was too large for the dead-letter topic. It is in the record that the letter came from.`) : null));
   },
   async replay() {
