@@ -13,23 +13,23 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_321,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_400,  # aim 1,500; the lag of groups came from the core, with 27
+    "libs/streamtable": 22_313,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable_admin": 2_398,  # aim 1,500; the lag of groups came from the core, with 27
     "libs/exactjson": 625,
     "libs/streamtable_codecs": 1_458,
     "libs/streamtable_supervisor": 542,  # aim 500
-    "libs/streamtable_cli": 3_723,  # aim 3,200
+    "libs/streamtable_cli": 3_721,  # aim 3,200
     "libs/streamtable_query": 1_600,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_306,  # aim 3,000
     "libs/servicekit": 5_976,  # aim 6,000
-    "libs/streamtable_sinks": 2_509,
+    "libs/streamtable_sinks": 2_508,
     "libs/streamtable_capture": 1_855,
     "spark": 4_395,  # aim 3,200
     "services/click_count": 481,  # aim 300; 107 of them are processes that answer, and the services that ask them
     "services/user_status": 423,  # aim 380
-    "libs/streamtable_calls": 1_546,  # aim 600
-    "services/console": 1_932,  # aim 1,700
+    "libs/streamtable_calls": 1_545,  # aim 600
+    "services/console": 1_929,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 FUNCTION_LINES_MAX = 70

@@ -5,7 +5,6 @@ The command line loads this as its entry point `sink` in the group `streamtable.
 
 import sys
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -46,8 +45,7 @@ def compact_command(
     finally:
         progress.close()
     columns = ("sink", "topic", "partition", "merged", "into", "deleted")
-    row = attrgetter("place.sink", "place.topic", "place.partition", "merged", "into", "deleted")
-    rows = list(map(row, found))
+    rows = [(*each.place[:2], each.place.partition, each.merged, each.into, each.deleted) for each in found]
     if as_json:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
