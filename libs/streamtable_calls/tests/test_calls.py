@@ -508,7 +508,7 @@ def test_the_inputs_go_on_after_the_call_that_filled_a_partition_is_undone_with_
     for order in ("1", "2", "4"):
         tester.advance(1)
         tester.calls(call).answer(1, request=order)
-    assert sorted(record.key for record in tester.records(RESULTS)) == ["a", "b", "d"]
+    assert {record.key for record in tester.records(RESULTS)} == {"a", "b", "d"}
     assert [letter.key for letter in tester.dead_letters(group)] == [b"c"]
 
 

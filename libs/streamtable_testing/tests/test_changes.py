@@ -201,7 +201,7 @@ def test_rows_that_were_joined_before_their_changes_were_handled_are_known(
     tester, table = tester_with_prices, Table(PRICES.name, String(), Long())
     seen: list[tuple[int | None, int | None]] = []
     note: Any = lambda ctx, change: seen.append((change.old, change.new))  # noqa: E731 - as short as it is
-    asked = Input(Stream("asked", String(), Long()), lambda ctx, value: None)
+    asked: Any = Input(Stream("asked", String(), Long()), lambda ctx, value: None)
     joining = Group("g", asked, Join(table), Persist(Long()))
     prices(tester, a=1)
     tester.run(joining)
