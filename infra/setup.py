@@ -91,7 +91,6 @@ def set_up_spark(digest: str) -> None:
     places = step(
         "Looking for the jars of Spark's connectors", [str(PYTHON), str(ROOT / "infra" / "spark_jars.py")]
     )
-    step("Keeping Spark's classes for quick tests", [str(PYTHON), "-m", "spark.tests.java"])
     SPARK_STAMP.write_text("\n".join([digest, *places.split("\n")]))
 
 

@@ -32,8 +32,12 @@ class Crashed(Exception):
 def rebuild_at(point: str, jobs: Jobs, as_group: str, *more: str) -> Iterator[None]:
     """A rebuild that stops at a point, and is killed in the end with SIGKILL, with all its children."""
     arguments = [sys.executable, str(PROGRAM), point, *jobs.arguments(as_group, "--cores", "1", *more)]
+    brief = {
+        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"
+    }  # Java's second compiler does not pay for a minute
     with subprocess.Popen(
         arguments,
+        env={**os.environ, **brief},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

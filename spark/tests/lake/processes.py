@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 DYING = Path(__file__).with_name("dying.py")
+# They live for seconds: only Java's first compiler works.
+ENVIRONMENT = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 Lines = list[str]
 
 
@@ -19,7 +21,8 @@ def started(*command: str | Path) -> Iterator[tuple["subprocess.Popen[str]", Lin
     lines: Lines = []
     with subprocess.Popen(
         [sys.executable, *map(str, command)],
-        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **ENVIRONMENT}, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
         assert child.stderr is not None
         reader = threading.Thread(target=lines.extend, args=(child.stderr,))

@@ -1,9 +1,7 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.tests.java import archive_of, searched_first
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.history import read
@@ -63,12 +61,3 @@ def test_a_topic_is_read_in_batch_without_an_object_for_each_record(spark: Spark
     assert "RelationV2" in str(records._jdf.queryExecution().optimizedPlan()), (
         "else each becomes a Row and back"
     )
-
-
-def test_java_maps_the_archive_of_classes_that_set_up_has_made(spark: SparkSession) -> None:
-    archive = archive_of(searched_first())
-    if archive is None or not archive.is_file():
-        pytest.skip("there is no archive: `make setup SPARK=1` makes it")
-    bridge: Any = spark._jvm
-    java = bridge.java.lang.ProcessHandle.current().pid()
-    assert str(archive) in Path(f"/proc/{java}/maps").read_text(), "it does not fit the class path"
