@@ -354,13 +354,13 @@ class StateMeaningChanged(Fatal):
             )
         elif declared.startswith("changes of "):
             another = "Restore the steps between; or read the table in a group of its own, which begins with the rows that are there, by steps with new names (flow.table(..., group=...)); or give the flow another name"  # fmt: skip
-        subject, written = {
-            "": ("an inner topic", "records in it were written"),
-            "event time": ("the event time of an input", "its records were handled"),
-        }.get(state, (f"the state {state!r}", "its rows were written"))
-        text = f"{subject} of group {group!r} means {declared!r}, but {written} as {recorded!r}"
+        text = f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}"
         if reason and recorded == declared:
-            text = f"rows of {subject} of group {group!r} do not fit its type any more: {reason}"
+            text = f"rows of the state {state!r} of group {group!r} do not fit its type any more: {reason}"
+        elif not state:
+            text = f"an inner topic of group {group!r} means {declared!r}, but records in it were written as {recorded!r}"
+        elif state == "event time":
+            text = f"the event time of an input of group {group!r} means {declared!r}, but its records were handled as {recorded!r}"
         super().__init__(f"{text}. {another}; {reset}", topic=topic)
 
 
