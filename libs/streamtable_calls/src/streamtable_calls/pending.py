@@ -129,7 +129,7 @@ def next_number(rows: StateRows[bytes], now_ms: int) -> int:
 
 
 def pending_row(ctx: Context[Any, Any], request: bytes) -> PendingCall:
-    """Return a new pending row, with the event time of the record that is being handled: 0 is no time, so an event at 0 is one at 1.
+    """Return a new pending row, with the event time of the record that is being handled. 0 means that it has none, so an event at 0 gets 1.
 
     A row that fits now fits with an error, too: a large one gets room for its text.
     """

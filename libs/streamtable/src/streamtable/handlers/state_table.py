@@ -117,7 +117,8 @@ class StateTable(Generic[K, V]):
     def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
         """Iterate over the rows with start <= key < end in the order of their keys.
 
-        Without bounds, rows whose keys have no order, as in Avro and JSON, are in the order of their encoded keys. Rows may be written meanwhile; whether those beyond the current one are seen as they were before is not defined.
+        Without bounds, rows whose keys have no order, as in Avro and JSON, are in the order of their encoded keys. Rows may be
+        written meanwhile; whether the rows beyond the current one are seen as they were before is not defined.
 
         Args:
             start: The first key; None: from the beginning.

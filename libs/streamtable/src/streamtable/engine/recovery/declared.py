@@ -31,7 +31,7 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
     outputs = {edge.stream.name: edge.stream for edge in group.outputs}
     inner = [_inner(group, outputs[topic]) for topic in group.inner_topics]
     rows = codecs_name(group.key, group.persist.value) if group.persist else ""
-    # Where watermarks travel with the records, their timestamps are event times, whoever has taken them.
+    # Where watermarks travel with the records, their timestamps are event times, from whichever source.
     timed = [each for each in group.inputs if group.event_time is not None and not each.watermarks]
     times = {each.stream.name: "timestamps" if each.time is None else "time=" for each in timed}
     return KeptTables(group.name, (*own, *inner), group.version, group.only_joined, rows, times)

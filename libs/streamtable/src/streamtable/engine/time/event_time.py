@@ -421,15 +421,15 @@ def milliseconds(found: object) -> int:
         found = (found - _EPOCH) // timedelta(milliseconds=1)
     if type(found) is not int:
         raise InvalidEventTime(
-            f"{found!r} is no event time: return milliseconds since 1970 as an int, or a datetime with a time zone"
+            f"{found!r} is not an event time: return milliseconds since 1970 as an int, or a datetime with a time zone"
         )
     if found < 0:
         raise InvalidEventTime(
-            f"{found} is no event time: it is before 1970, where event time begins. Return max(0, ...) for "
+            f"{found} is not an event time: it is before 1970, where event time begins. Return max(0, ...) for "
             "such events, or drop them by on_error= of the input"
         )
     if found > _LATEST_MS:
-        raise InvalidEventTime(f"{found} is no event time: it is after 9999. Is it in microseconds?")
+        raise InvalidEventTime(f"{found} is not an event time: it is after 9999. Is it in microseconds?")
     return found
 
 
