@@ -139,6 +139,7 @@ def test_a_time_is_cut_to_the_unit_and_kept_to_the_instant() -> None:
     assert millis.decode(millis.encode(noon)) == datetime(2024, 6, 1, 10, 0, 0, 1_000, tzinfo=UTC)
 
 
-def test_an_unknown_logical_type_is_ignored() -> None:
-    codec_of_later = codec("long", "timestamp-nanos")
+@pytest.mark.parametrize("name", ["later", "timestamp-nanos", "local-timestamp-nanos"])
+def test_a_logical_type_that_python_does_not_have_is_its_carrier(name: str) -> None:
+    codec_of_later = codec("long", name)
     assert codec_of_later.decode(codec_of_later.encode(5)) == 5

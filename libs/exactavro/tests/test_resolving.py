@@ -137,6 +137,16 @@ def test_a_writers_value_arrives_as_the_reader_describes_it(
             "timestamp-millis cannot be read as timestamp-micros",
         ),
         (
+            {"type": "long", "logicalType": "timestamp-nanos"},
+            {"type": "long", "logicalType": "timestamp-micros"},
+            "timestamp-nanos cannot be read as timestamp-micros",
+        ),
+        (
+            {"type": "long", "logicalType": "local-timestamp-micros"},
+            {"type": "long", "logicalType": "local-timestamp-nanos"},
+            "local-timestamp-micros cannot be read as local-timestamp-nanos",
+        ),
+        (
             {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1},
             {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
             "decimal cannot be read",

@@ -59,12 +59,8 @@ def _reader(writer: Node, reader: Node, *, whole: bool) -> Reader:
     if isinstance(reader, list):
         return _first_match(writer, reader, whole=whole)
     read = _carrier(writer, reader, whole=whole)
-    writer_type, reader_type = conversion(writer), conversion(reader)
-    if (
-        writer_type is not None
-        and reader_type is not None
-        and _logical_facts(writer) != _logical_facts(reader)
-    ):
+    reader_type = conversion(reader)
+    if logical(writer) and logical(reader) and _logical_facts(writer) != _logical_facts(reader):
         raise Unusable(f"{logical(writer)} cannot be read as {logical(reader)}")
     if whole and _reads_part(writer, reader):
         raise Unusable(

@@ -37,10 +37,12 @@ _CARRIERS = {
     "timestamp-micros": {"long"},
     "local-timestamp-millis": {"long"},
     "local-timestamp-micros": {"long"},
+    "timestamp-nanos": {"long"},
+    "local-timestamp-nanos": {"long"},
     "uuid": {"string"},
     "decimal": {"bytes", "fixed"},
 }
-"""The types that may carry each logical type that is converted."""
+"""The types that may carry each logical type. All but the nanoseconds, which Python's times do not have, are converted."""
 
 
 class Size(NamedTuple):
