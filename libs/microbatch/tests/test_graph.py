@@ -16,6 +16,14 @@ TOTALS = Rows("totals", value=Long())
 def fold(batch: Batch, send: Send) -> None: ...
 
 
+def yields(batch: Batch, send: Send) -> Any:
+    yield
+
+
+async def yields_async(batch: Batch, send: Send) -> Any:
+    yield
+
+
 def graph(**settings: Any) -> MicroBatch:
     return MicroBatch("g", **{"inputs": [EVENTS], "process": fold, **settings})
 
@@ -32,6 +40,8 @@ def graph(**settings: Any) -> MicroBatch:
         ({"max_bytes": 0}, "at least 1 record"),
         ({"max_wait": -1.0}, "waits for 0 to 3600 s"),
         ({"max_wait": float("nan")}, "waits for 0 to 3600 s"),
+        ({"process": yields}, "has a yield, so nothing would run it"),
+        ({"process": yields_async}, "has a yield, so nothing would run it"),
     ],
 )
 def test_a_contradictory_graph_is_rejected(settings: dict[str, Any], says: str) -> None:

@@ -1,4 +1,5 @@
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from streamtable.flow.windows.keys import WindowedKey
 from streamtable.graph.aggregate import Count
 from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
 from streamtable.graph.once import Once
+from streamtable.graph.timer import Timer
 
 CLICKS = Stream("clicks", String(), String())
 LIKES = Stream("likes", String(), String())
@@ -272,3 +274,31 @@ def test_a_wrong_on_error_is_refused_when_the_graph_is_built(wrong: Any) -> None
     ):
         with pytest.raises(GraphError, match=r"give one of OnError\.STOP, OnError\.DEAD_LETTER"):
             build()
+
+
+async def waits(*_: Any) -> None: ...
+
+
+def yields(*_: Any) -> Any:
+    yield
+
+
+class Waits:
+    async def __call__(self, ctx: Any, event: Any) -> None: ...
+
+
+@pytest.mark.parametrize("function", [waits, yields, Waits(), partial(waits, 1)])
+@pytest.mark.parametrize(
+    "edge",
+    [
+        lambda each: Input(CLICKS, each),
+        lambda each: Input(CLICKS, batch=each),
+        lambda each: Loop(CLICKS, each),
+        lambda each: Changes(Table("t", String(), Long()), each),
+        lambda each: Visit("v", each),
+        lambda each: Timer("t", each, Long()),
+    ],
+)
+def test_a_handler_that_nothing_would_run_is_refused(edge: Any, function: Any) -> None:
+    with pytest.raises(GraphError, match=r"is async or has a yield.*: give a plain function"):
+        edge(function)

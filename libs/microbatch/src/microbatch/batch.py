@@ -106,9 +106,7 @@ class Batch:
         found = self._rows.get(rows.name)
         if found is None:
             if self._kinds.get(rows.name) != rows:
-                raise GraphError(
-                    f"rows {rows.name!r} are not declared: add them to the rows of the MicroBatch"
-                )
+                raise GraphError(f"rows {rows.name!r} are not declared: add them to rows= of the MicroBatch")
             found = self._rows[rows.name] = BatchRows(rows, self._stored)
         return found
 

@@ -10,6 +10,7 @@ from microbatch.limits import Limits
 from microbatch.rows import Rows
 from streamtable import Bytes, Group, Input, OnError, Output, Persist, Stream, String, Table
 from streamtable.errors import GraphError
+from streamtable.graph.edge import checked_function
 
 Process = Callable[[Batch, Send], Awaitable[None] | None]
 """`process(batch, send)`, plain or `async`. One thread runs all batches; `async` ones await concurrently."""
@@ -40,6 +41,7 @@ class DeclaredBatch(Group[Any, Any]):
         )
         self.process = process
         self.awaits = iscoroutinefunction(process) or iscoroutinefunction(type(process).__call__)
+        checked_function(None if self.awaits else process, f"process of {name!r}")
         self.limits = Limits(max_records, max_bytes, max_wait)
         self.on_error = on_error
         self.rows: Mapping[str, Rows[Any]] = {each.name: each for each in rows}

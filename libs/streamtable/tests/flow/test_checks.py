@@ -318,3 +318,30 @@ def test_a_flow_that_writes_records_back_to_their_stream_is_refused_unless_a_han
     again = Flow("f")
     again.stream(NUMBERS).process(lambda ctx, number: None, Output(NUMBERS))
     assert again.groups
+
+
+# ---- functions that are not run --------------------------------------------------------------------------------------------
+
+
+async def waits(*_: Any) -> bool:
+    return False
+
+
+def yields(*_: Any) -> Any:
+    yield False
+
+
+@pytest.mark.parametrize("function", [waits, yields])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, function: s.filter(function),
+        lambda s, function: s.filter(function, with_key=True),
+        lambda s, function: s.split(function),
+        lambda s, function: s.peek(function),
+        lambda s, function: s.to_table("x").filter(function),
+    ],
+)
+def test_a_function_whose_result_is_always_true_or_never_run_is_refused(build: Any, function: Any) -> None:
+    with pytest.raises(GraphError, match=r"is async or has a yield.*: give a plain function"):
+        build(Flow("f").stream(NUMBERS), function)

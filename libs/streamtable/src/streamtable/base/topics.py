@@ -53,8 +53,7 @@ def legal_name(name: Any, what: str) -> str:
     """Return the name if it is valid for a Kafka topic. Raises `GraphError` with the rule if not."""
     if not isinstance(name, str) or name in {".", ".."} or not _LEGAL.fullmatch(name):
         raise GraphError(
-            f"{what} {name!r} cannot be a topic name: use 1 to 249 of the characters a-z A-Z 0-9 . _ - "
-            "and neither '.' nor '..'"
+            f"{what} {name!r} cannot be a topic name: use 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither '.' nor '..'"
         )
     return name
 

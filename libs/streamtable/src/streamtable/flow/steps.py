@@ -9,6 +9,7 @@ from streamtable.base.topics import Stream
 from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope, emit
 from streamtable.flow.plan.nodes import Step
+from streamtable.graph.edge import checked_function
 
 Function = Callable[..., Any]
 
@@ -24,6 +25,7 @@ def called(function: Function, records: Columns, *, with_key: bool) -> list[Any]
 
 
 def filter_values(predicate: Function, *, with_key: bool) -> Step:
+    checked_function(predicate, "the predicate of filter()")
     return lambda _, records: records.only(called(predicate, records, with_key=with_key))
 
 
@@ -52,6 +54,8 @@ def flat_map_values(function: Function, *, with_key: bool) -> Step:
 
 
 def peek(function: Function) -> Step:
+    checked_function(function, "the function of peek()")
+
     def step(_: Scope, records: Columns) -> Columns:
         mapped(function, records.keys, records.values)
         return records.with_values(records.values)  # the values may have been changed in place
@@ -64,6 +68,8 @@ def branches(predicates: Sequence[Function]) -> tuple[Step, Sequence[Step]]:
 
     The record goes to the first branch whose predicate is true, else to the last, which has none.
     """
+    for each in predicates:
+        checked_function(each, "a predicate of split()")
 
     def mark(_: Scope, records: Columns) -> Columns:
         values = records.values
@@ -130,6 +136,7 @@ def send_chosen(choose: Function, streams: Sequence[Stream[Any, Any]]) -> Step:
 
 def filter_rows(predicate: Function, *, with_key: bool) -> Step:
     """Filter changes. Rejected rows count as missing: a change to one is a deletion, a change from one a new row."""
+    checked_function(predicate, "the predicate of filter()")
 
     def step(_: Scope, changes: Columns) -> Columns:
         news, olds = _both(predicate, changes, with_key=with_key)

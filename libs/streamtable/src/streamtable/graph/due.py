@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Generic, Literal, TypeVar
 
 from streamtable.errors import GraphError
-from streamtable.graph.edge import OnError, checked_on_error
+from streamtable.graph.edge import OnError, checked_handler
 from streamtable.handlers.due_rows import DueRows
 
 K = TypeVar("K")
@@ -57,7 +57,7 @@ class Due(Generic[K, V]):
     times: Callable[[Sequence[bytes]], Sequence[int | None]] | None = None
 
     def __post_init__(self) -> None:
-        checked_on_error(self.on_error, "the handler of rows that are due")
+        checked_handler(self.handler, self.on_error, "rows that are due")
         if self.clock not in {"event", "wall"}:
             raise GraphError(f"rows fall due by clock={self.clock!r}: give 'event' or 'wall'")
         if self.keep < timedelta(0):

@@ -1,6 +1,7 @@
 """The base of all edges of a group graph: the types, and the policy for records whose handler raises."""
 
 from enum import Enum
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Generic, TypeVar
 
 from streamtable.errors import GraphError
@@ -24,9 +25,21 @@ class OnError(Enum):
     """The record is logged and skipped."""
 
 
-def checked_on_error(on_error: object, what: str) -> OnError:
-    """Return the argument `on_error`. Raises `GraphError` for anything but an `OnError`."""
-    if isinstance(on_error, OnError):
-        return on_error
-    choices = ", ".join(f"OnError.{each.name}" for each in OnError)
-    raise GraphError(f"{what} has on_error={on_error!r}: give one of {choices}")
+def checked_function(function: object, what: str) -> None:
+    """Raise `GraphError` for a coroutine or generator function: nothing runs what a call of it returns.
+
+    Its records would count as handled, and its result, an object, as true.
+    """
+    for each in (function, type(function).__call__):
+        if iscoroutinefunction(each) or isgeneratorfunction(each) or isasyncgenfunction(each):
+            raise GraphError(
+                f"{what} is async or has a yield, so nothing would run it: give a plain function"
+            )
+
+
+def checked_handler(handler: object, on_error: object, what: str) -> None:
+    """Raise `GraphError` for a handler that `checked_function` refuses, and for a policy that is not an `OnError`."""
+    checked_function(handler, f"the handler of {what}")
+    if not isinstance(on_error, OnError):
+        choices = ", ".join(f"OnError.{each.name}" for each in OnError)
+        raise GraphError(f"{what} has on_error={on_error!r}: give one of {choices}")

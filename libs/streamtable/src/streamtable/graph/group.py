@@ -25,7 +25,7 @@ from streamtable.graph.companion import Accompanied, Companions
 from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
 from streamtable.graph.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
-from streamtable.graph.edge import checked_on_error as checked_on_error  # noqa: PLC0414 - a public name of this module
+from streamtable.graph.edge import checked_handler
 from streamtable.graph.event_time import EventTime as EventTime  # noqa: PLC0414 - a public name of this module
 from streamtable.graph.once import Once
 from streamtable.graph.row_change import RowChange
@@ -98,12 +98,11 @@ class Input(Edge[K, V], Generic[K, E, V]):
     keyless: bool = False
 
     def __post_init__(self) -> None:
-        checked_on_error(self.on_error, f"input {self.stream.name!r}")
+        checked_handler(self.handler or self.batch, self.on_error, f"input {self.stream.name!r}")
         kinds = [kind for kind in (self.handler, self.batch, self.aggregate, self.custom) if kind is not None]
         if len(kinds) != 1:
             raise GraphError(
-                f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
-                "handler=, batch=, aggregate="
+                f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of handler=, batch=, aggregate="
             )
         if self.watermarks and self.custom is not None:
             raise GraphError(
@@ -189,7 +188,7 @@ class Loop(Edge[K, V], Generic[K, E, V]):
     on_error: OnError = OnError.STOP
 
     def __post_init__(self) -> None:
-        checked_on_error(self.on_error, f"loop {self.stream.name!r}")
+        checked_handler(self.handler, self.on_error, f"loop {self.stream.name!r}")
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ class Changes(Edge[K, V], Generic[K, J, V]):
     on_error: OnError = OnError.STOP
 
     def __post_init__(self) -> None:
-        checked_on_error(self.on_error, f"the handler of changes of {self.table.name!r}")
+        checked_handler(self.handler, self.on_error, f"changes of {self.table.name!r}")
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,7 @@ class Visit(Edge[K, V], Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "visit")
-        checked_on_error(self.on_error, f"visit {self.name!r}")
+        checked_handler(self.handler, self.on_error, f"visit {self.name!r}")
 
 
 class Group(Generic[K, V]):
@@ -397,8 +396,7 @@ class Group(Generic[K, V]):
             )
         if self.loop is not None and self.loop.stream.name != f"{self.name}-loop":
             raise GraphError(
-                f"the loop of group {self.name!r} is named {self.loop.stream.name!r}: name its stream "
-                f"'{self.name}-loop'"
+                f"the loop of group {self.name!r} is named {self.loop.stream.name!r}: name its stream '{self.name}-loop'"
             )
         self._refuse_twins("Inputs for stream", [e.stream.name for e in self.inputs])
         self._refuse_twins("Changes of table", [e.table.name for e in self.changes])
@@ -435,19 +433,17 @@ class Group(Generic[K, V]):
     def _check_keys(self) -> None:
         first, *others = [e.stream for e in self.inputs] + [e.table for e in self.joins]
         shared = self.persist is not None or bool(self.joins)  # rows that all of them find by their keys
-        for other in others:
-            if type(other.key) is not type(first.key) or (
-                shared and form_of(other.key) != form_of(first.key)
-            ):
+        for one in others:
+            if type(one.key) is not type(first.key) or (shared and form_of(one.key) != form_of(first.key)):
                 raise GraphError(
                     f"inputs of group {self.name!r} are keyed differently: {first.name!r} by {first.key!r}, "
-                    f"{other.name!r} by {other.key!r}; the same key must be the same bytes. A flow reads one of them in another "
+                    f"{one.name!r} by {one.key!r}; the same key must be the same bytes. A flow reads one of them in another "
                     "group: stream(..., group=)"
                 )
-            if other.partitioner != first.partitioner:
+            if one.partitioner != first.partitioner:
                 raise GraphError(
                     f"inputs of group {self.name!r} are partitioned differently: {first.name!r} by "
-                    f"{first.partitioner}, {other.name!r} by {other.partitioner}; the same key must be in the same "
+                    f"{first.partitioner}, {one.name!r} by {one.partitioner}; the same key must be in the same "
                     "partition: copy one of them to a stream that is partitioned as the other"
                 )
 

@@ -20,7 +20,7 @@ from streamtable.base.ports import Codec, Decoded
 from streamtable.base.topics import legal_codec
 from streamtable.errors import GraphError
 from streamtable.graph.due import Due
-from streamtable.graph.edge import Edge, OnError, checked_on_error
+from streamtable.graph.edge import Edge, OnError, checked_handler
 from streamtable.graph.state import State
 from streamtable.handlers.context import Context
 from streamtable.handlers.due_rows import DueRows
@@ -59,7 +59,7 @@ class Timer(Edge[K, V], Generic[K, P, V]):
     on_error: OnError = OnError.STOP
 
     def __post_init__(self) -> None:
-        checked_on_error(self.on_error, f"timer {self.name!r}")
+        checked_handler(self.handler, self.on_error, f"timer {self.name!r}")
         if not 0 < len(self.name) <= NAME_CHARACTERS_MAX or "\0" in self.name:
             raise GraphError(f"the name of timer {self.name!r} needs 1 to {NAME_CHARACTERS_MAX} characters")
         if self.clock not in TIMERS:

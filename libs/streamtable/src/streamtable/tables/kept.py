@@ -375,10 +375,8 @@ class _Start:
 
     def _compare(self, state: str, recorded: str, declared: str, topic: str, reason: str = "") -> None:
         if reason or (recorded and declared and recorded != declared):
-            both = {"recorded": recorded, "declared": declared}
-            raise StateMeaningChanged(
-                state=state, group=self.program.group, topic=topic, reason=reason, **both
-            )
+            both = {"recorded": recorded, "declared": declared, "group": self.program.group}
+            raise StateMeaningChanged(state=state, topic=topic, reason=reason, **both)
 
     def _has_rows(self, table: Keeps, entry: Seen) -> bool:
         state = self.topics[table.topic]

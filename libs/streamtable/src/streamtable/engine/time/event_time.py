@@ -71,9 +71,7 @@ class EventClock:
         self._stage_of = {topic: stages.inputs.get(topic, 0) for topic in inputs}
         # The stage whose watermark fires timers.
         self._timers = stages.states.get(TIMERS["event"], stages.last)
-        self._silence = Silence(
-            event_time, partition, [each for each in inputs if each not in in_band], clock
-        )
+        self._silence = Silence(event_time, partition, [one for one in inputs if one not in in_band], clock)
         self._passes_on = passes_on
         self._goes_by_itself = False  # since a commit where it had advanced without records
         self.must_commit = False
@@ -266,9 +264,7 @@ class EventClock:
     def _committed_watermarks(self) -> list[int]:
         # The watermark of a stage is at least the watermark of the stages behind it, also if its own inputs are new.
         return [
-            max(
-                each.watermark_ms for topic, each in self._committed.items() if self._stage_of[topic] >= stage
-            )
+            max(at.watermark_ms for topic, at in self._committed.items() if self._stage_of[topic] >= stage)
             for stage in range(max(self._stage_of.values()) + 1)
         ]
 

@@ -233,8 +233,7 @@ class Hopping(SizedWindow, TimeWindow):
         self._check("every", self.every, least=_MS)
         if self.every > self.size:
             raise GraphError(
-                f"Hopping has every={self.every!r}, more than size={self.size!r}: records in between would belong to no "
-                "window"
+                f"Hopping has every={self.every!r}, more than size={self.size!r}: records in between would belong to no window"
             )
         if (windows := -(-self.size // self.every)) > HOPS_MAX:
             raise GraphError(
