@@ -151,6 +151,22 @@ def test_a_spammer_is_reported_once_and_no_user_gets_their_messages_from_then_on
     assert texts(tester, "bob") == [("alice", "hello")]
 
 
+def test_a_spammer_who_gives_one_id_to_all_messages_is_found(tester: Tester) -> None:
+    tester.run(DETECTOR, partitions=2)
+    for number in range(SPAM_SENT_MIN):
+        sent = message("mallory", f"user-{number}", identity="the same")
+        tester.emit(MESSAGES, "mallory", sent, timestamp_ms=sent["at"])
+    assert reports(tester) == [("mallory", BLOCKED)]
+
+
+def test_a_message_that_is_sent_again_counts_once_for_the_detector(tester: Tester) -> None:
+    tester.run(DETECTOR)
+    for _ in range(2):
+        sent = message("alice", "bob", identity="the same")
+        tester.emit(MESSAGES, "alice", sent, timestamp_ms=sent["at"])
+    assert sessions(tester, "alice") == {(0, 0): (1, 0)}
+
+
 def test_a_spammer_gets_through_again_when_their_session_has_closed_but_for_those_who_have_blocked_them(
     tester: Tester,
 ) -> None:

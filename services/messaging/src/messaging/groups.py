@@ -146,7 +146,10 @@ def detector(name: str) -> Flow:
     sent messages would be counted long before received ones, and more users would look like spammers for a while.
     """
     flow = Flow(name, on_error=OnError.DEAD_LETTER)
-    once: Once[Message] = Once(by="id", within=timedelta(hours=24))  # feeds know their messages' ids
+    # As the feeds, which recognise a repeat among the messages to one recipient: the id is chosen by the sender.
+    once: Once[Message] = Once(
+        by=lambda message: f"{message['id']} {message['recipient']}", within=timedelta(hours=24)
+    )
     messages = flow.stream(MESSAGES, time=lambda message: message["at"], once=once)
     sessions = (
         messages.flat_map(lambda _, message: domain.both_sides(message))
