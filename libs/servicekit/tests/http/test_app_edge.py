@@ -74,6 +74,9 @@ def test_callers_without_a_valid_credential_get_401() -> None:
         assert_problem(client.get("/openapi.json"), 401)
         twice = [("Authorization", "Bearer x"), ("Authorization", "Bearer reader's")]
         assert_problem(client.get("/items", headers=twice), 400)
+        for name in ("Streamtable-Token", "Last-Event-ID"):
+            repeated = [("X-API-Key", "reader's"), (name, "a"), (name, "b")]
+            assert_problem(client.get("/items", headers=repeated), 400)
 
 
 def test_the_body_of_an_unauthenticated_caller_is_not_read() -> None:

@@ -26,7 +26,9 @@ _SAFE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 _CLOSE = {"Connection": "close"}
-_ONCE = (b"host", b"origin", b"content-type", b"content-encoding", b"authorization", b"x-api-key")
+_ONCE = frozenset(
+    b"host origin content-type content-encoding authorization x-api-key streamtable-token last-event-id".split()
+)
 
 # Load balancers and kubelets use host names of their own, and these answers hold no data: a host that is missing in the
 # settings must not get a healthy process restarted.
@@ -164,8 +166,7 @@ class Guard:
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
-        work = _call(self._app, scope, receive, answer, patience, until)
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        task = asyncio.create_task(_call(self._app, scope, receive, answer, patience, until))
         slot = ExitStack()
         slot.callback(self._slots.release)
         task.add_done_callback(lambda _: slot.close())
@@ -300,9 +301,8 @@ def _check_body_headers(headers: list[tuple[bytes, bytes]], body_bytes: int) -> 
         raise _too_large(body_bytes)
     if b"content-encoding" in named:
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body uncompressed")
-    has_body = length != b"0" or b"transfer-encoding" in named
     media_type = named.get(b"content-type", b"").split(b";")[0].strip().lower()
-    if has_body and media_type != b"application/json":
+    if (length != b"0" or b"transfer-encoding" in named) and media_type != b"application/json":
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body as application/json")
 
 
