@@ -157,6 +157,20 @@ def test_prices_follow_adjustments_and_products(world: World) -> None:
     }
 
 
+def test_a_product_or_an_adjustment_that_is_sent_again_does_not_bring_an_old_price_back(world: World) -> None:
+    for number, price in ((1, 1000), (2, 2000), (1, 1000)):
+        row = Product(id=str(UUID(int=number)), product="lamp", category="light", price=price, at=NOON_MS)
+        world.tester.emit(PRODUCTS, "lamp", row)
+    for number, percent in ((3, 25), (4, 50), (3, 25)):
+        adjustment = PriceAdjustment(
+            id=str(UUID(int=number)), product="lamp", warehouse="oslo", percent=percent, at=NOON_MS
+        )
+        world.tester.emit(ADJUSTMENTS, "lamp@oslo", adjustment)
+    assert world.tester.table(world.made.prices) == {
+        "lamp@oslo": Price(product="lamp", warehouse="oslo", list_price=2000, percent=50, price=3000)
+    }
+
+
 def test_sales_are_summed_by_product_and_hour_of_the_sale(world: World) -> None:
     for item in ("lamp@berlin", "lamp@oslo"):
         world.move(item, "listed", 0)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from contracts.records import (
     CATEGORIZED_STOCK,
@@ -42,8 +42,8 @@ ADJUSTMENTS: Final[Stream[str, PriceAdjustment]] = Stream(
 REORDERS: Final[Stream[str, Reorder]] = Stream("reorders", String(), Avro(REORDER))
 """One record for each time that a stock has fallen below its threshold, keyed by item."""
 
-ONCE: Final[Once[StockMovement]] = Once(by="id", within=timedelta(hours=24))
-"""A movement that is sent again, for example after a lost response, counts once."""
+ONCE: Final[Once[Any]] = Once(by="id", within=timedelta(hours=24))
+"""An event that is sent again, for example after a lost response, counts once: an old price does not come back."""
 
 HOURS_TABLE: Final = "hours"
 HOUR_MS: Final = 3_600_000
@@ -78,10 +78,10 @@ def inventory(name: str = "inventory") -> Inventory:
     """Return the flow of this name, which is the prefix of its groups, topics and tables."""
     flow = Flow(name, on_error=OnError.DEAD_LETTER)
     movements = flow.stream(MOVEMENTS, time=lambda movement: movement["at"], once=ONCE)
-    products = checked(flow.stream(PRODUCTS, group="products"), domain.fault_of_product).to_table(
+    products = checked(flow.stream(PRODUCTS, group="products", once=ONCE), domain.fault_of_product).to_table(
         "catalogue", value=Avro(PRODUCT)
     )
-    adjustments = checked(flow.stream(ADJUSTMENTS), domain.fault_of_adjustment)
+    adjustments = checked(flow.stream(ADJUSTMENTS, once=ONCE), domain.fault_of_adjustment)
 
     stock = movements.process(follow, LEVELS, Output(REORDERS)).to_table("stock", value=Avro(STOCK))
     prices = (
