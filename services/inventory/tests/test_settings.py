@@ -22,3 +22,9 @@ def test_all_tables_take_their_names_from_the_group() -> None:
 def test_an_invalid_setting_is_reported_by_name() -> None:
     with pytest.raises(ConfigurationError, match="INVENTORY_GROPU: there is no such setting"):
         InventorySettings.from_environment({"INVENTORY_GROPU": "a"})
+
+
+@pytest.mark.parametrize("url", ["supplier:8090", "htp://supplier:8090", "https://", "http:///orders"])
+def test_the_supplier_must_be_a_url_of_http_with_a_host(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"INVENTORY_SUPPLIER=.*: expected http://host:port"):
+        InventorySettings.from_environment({"INVENTORY_SUPPLIER": url})

@@ -1,11 +1,20 @@
 """The settings of the inventory: variables that begin with INVENTORY_."""
 
 from dataclasses import field
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
+from urllib.parse import urlsplit
 
 from servicekit.process.service_settings import ServiceSettings
 
 SUPPLIER: Final = "http://127.0.0.1:8090"
+
+
+def _http_url(value: object) -> object:
+    if isinstance(value, str):
+        parts = urlsplit(value)
+        if parts.scheme in {"http", "https"} and parts.hostname:
+            return value
+    raise ValueError("http://host:port, or https://host:port for TLS")
 
 
 class InventorySettings(ServiceSettings):
@@ -21,4 +30,4 @@ class InventorySettings(ServiceSettings):
 
     group: str = "inventory"
     postgres_url: str | None = field(default=None, repr=False)
-    supplier: str = SUPPLIER
+    supplier: Annotated[str, _http_url] = SUPPLIER
