@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import structlog
 
-from streamtable import Avro, Count, Group, SingleObject, String
+from streamtable import Avro, Count, Group, SingleObject, String, Typed
 from streamtable.base.deadletter import ORIGIN_TOPIC
 from streamtable.errors import StreamtableError
 from streamtable.flow.joins.foreign_key import PartsCodec
@@ -87,7 +87,7 @@ class Program:
             return True
         _, codec = _codecs(self.load(), table, key)
         try:
-            return bool(codec.decode(one) == codec.decode(other))
+            return _exact(codec, one) == _exact(codec, other)
         except StreamtableError:
             return False
 
@@ -100,7 +100,7 @@ def program_of(graph: str, group: str) -> Program:
         group: The name of the group, perhaps with a version as a suffix: `orders-v2` computes the same as `orders`.
 
     Raises:
-        ConfigurationError: There is no such group, it keeps no table, or the function fails.
+        ConfigurationError: There is no such group, it keeps no table, it calls other services, or the function fails.
     """
     found = load(graph)
     arguments = (group,) if callable(found) else ()
@@ -108,6 +108,11 @@ def program_of(graph: str, group: str) -> Program:
     own = (TABLE,) if chosen.persist is not None else ()
     if not chosen.tables:
         raise ConfigurationError(f"group {chosen.name!r} keeps no table: there is nothing to compute")
+    # By their settings, since this package does not know `Call`. Inputs that are retried have settings too, without requests.
+    if calls := [each.name for each in chosen.timers if hasattr(getattr(each, "settings", None), "request")]:
+        raise ConfigurationError(
+            f"group {chosen.name!r} calls other services ({', '.join(calls)}), and no topic has their answers: its tables cannot be computed"
+        )
     return Program(
         graph=graph,
         name=chosen.name,
@@ -261,6 +266,13 @@ def _codecs(group: Group[Any, Any], table: str, key: bytes) -> tuple[Any, Any]:
     kinds: Mapping[str, Any] = getattr(group, "rows", {})
     kind = kinds.get(key.partition(b"/")[0].decode(errors="replace"))
     return group.table.key, group.table.value if kind is None else kind.value
+
+
+def _exact(codec: Any, data: bytes) -> tuple[Any, str]:
+    """Return the value, and its text: for Python `True`, 1 and 1.0 are equal, and so are values of a class that says so."""
+    value = codec.decode(data)
+    written = json.loads(codec.encode(value)) if isinstance(codec, Typed) else value
+    return value, json.dumps(written, default=repr, sort_keys=True)
 
 
 def _as_text(codec: Any, data: bytes) -> str:

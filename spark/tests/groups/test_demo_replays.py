@@ -1,10 +1,12 @@
 """The groups of the demo that Spark has no native form of: their handlers compute their live tables from history."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from random import Random
+from time import sleep
 from typing import Any, Final
 
 import pytest
@@ -17,8 +19,23 @@ from inventory.load import events
 from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
-from streamtable import Avro, Count, EventTime, Group, Input, Long, Persist, Stream
+from streamtable import (
+    Avro,
+    Codec,
+    Context,
+    Count,
+    EventTime,
+    Group,
+    Input,
+    Json,
+    Long,
+    Persist,
+    Stream,
+    String,
+    Typed,
+)
 from streamtable.flow import Flow, Tumbling
+from streamtable_calls import Call
 from streamtable_codecs import Confluent, FileRegistry
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.job_args import arguments, source_of
@@ -26,6 +43,8 @@ from streamtable_spark.jobs.positions import TABLE
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, counted, program_of
 from streamtable_testing import Tester
+from streamtable_testing.replay import Replay
+from streamtable_testing.topic import InMemoryMessage
 from tweet_reach.stages import STATES
 from tweet_reach.topics import FOLLOWS, TWEETS
 
@@ -44,6 +63,47 @@ _seen.window(Tumbling(timedelta(minutes=1), grace=timedelta(minutes=1))).count("
 
 def each_counts(name: str) -> Group[str, int]:
     return Group(name, Input(USER_CLICKS, aggregate=Count()), Persist(Avro("long")))
+
+
+SENT: Final[list[Any]] = []
+
+
+async def score(order: Any) -> int:
+    SENT.append(order)
+    return 1
+
+
+SCORE: Final[Call[str, Any, Any, Any]] = Call("score", score, request=Json(), response=Json())
+ORDERS: Final[Stream[str, Any]] = Stream("orders", String(), Json())
+
+
+def received(ctx: Context[str, Any], order: Any) -> None:
+    ctx.call(SCORE, order)
+
+
+SCORES: Final = Group("scores", Input(ORDERS, received), SCORE, Persist(Json()))
+
+
+@dataclass
+class Account:
+    number: int
+    name: str = field(compare=False)
+
+
+def put(ctx: Context[str, Any], row: Any) -> None:
+    ctx.set(row)
+
+
+def rows_of(codec: Codec[Any]) -> Group[str, Any]:
+    return Group("rows", Input(ORDERS, put), Persist(codec))
+
+
+JSON_ROWS: Final = rows_of(Json())
+TYPED_ROWS: Final = rows_of(Typed(Account))
+
+
+def late_counts(name: str) -> Group[str, int]:
+    return Group(name, Input(USER_CLICKS, aggregate=Count(), start="latest"), Persist(Avro("long")))
 
 
 def each_counts_by_number(name: str) -> Group[int, int]:
@@ -241,3 +301,47 @@ def test_a_group_is_found_in_a_graph_by_its_name_with_or_without_a_version() -> 
         program_of(MESSAGING, "nobody")
     with pytest.raises(Exception, match="keeps no table"):
         program_of(MESSAGING, "filter")
+
+
+def test_a_group_that_calls_other_services_is_refused_since_no_topic_has_their_answers() -> None:
+    with pytest.raises(ConfigurationError, match=r"'scores' calls other services \(score\)"):
+        program_of(f"{__name__}:SCORES", "scores")
+
+
+def test_a_replay_makes_no_call_of_history_again() -> None:
+    replay = Replay(SCORES, partition=0, partitions=1, now=1_700_000_000.0)
+    at_ms = 1_700_000_000_000
+    replay.feed("orders", [InMemoryMessage(n, b"k", b'{"id":1}', [], at_ms, None) for n in range(3)])
+    replay.finish()
+    sleep(0.2)  # a call would run in a thread of its own
+    replay.close()
+    assert SENT == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (b'{"paid":true}', b'{"paid":1}', False),
+        (b'{"n":1}', b'{"n":1.0}', False),
+        (b'{"z":0.0}', b'{"z":-0.0}', False),
+        (b'{"a":1,"b":{"c":2,"d":3}}', b'{"b":{"d":3,"c":2},"a":1}', True),
+    ],
+)
+def test_rows_of_json_are_the_same_in_another_order_of_fields_and_not_with_another_kind_of_value(
+    one: bytes, other: bytes, *, same: bool
+) -> None:
+    assert program_of(f"{__name__}:JSON_ROWS", "rows").same(TABLE, b"k", one, other) is same
+
+
+def test_rows_of_a_class_differ_in_fields_that_it_does_not_compare() -> None:
+    program, codec = program_of(f"{__name__}:TYPED_ROWS", "rows"), Typed(Account)
+    one, other = codec.encode(Account(1, "ann")), codec.encode(Account(1, "bob"))
+    assert not program.same(TABLE, b"k", one, other)
+
+
+def test_a_group_that_began_at_the_end_of_an_input_is_refused_unless_all_records_are_asked_for() -> None:
+    graph = ["--bootstrap-servers", "h:1", "--graph", f"{__name__}:late_counts", "--group", "late"]
+    with pytest.raises(ConfigurationError, match="began at the end of user-clicks"):
+        source_of(arguments("reconcile", "").parse_args(graph))
+    found = source_of(arguments("reconcile", "").parse_args([*graph, "--allow-missing"]))
+    assert found.computes.name == "late"

@@ -61,7 +61,11 @@ class Replay:
         self._kafka = _HistoryKafka(clock, graves, self._feed, partition)
         self._kafka.create_topics_of(group, partitions)
         settings = ProcessorSettings(
-            instance_id="replay", commit_interval=1e14, poll_timeout=_TICK_SECONDS, poll_records=_FED_MAX
+            instance_id="replay",
+            commit_interval=1e14,
+            poll_timeout=_TICK_SECONDS,
+            poll_records=_FED_MAX,
+            by_hand=True,  # no call of history is made again
         )
         self._instance = Instance(group, self._kafka, graves, settings, group.custom_tasks)
         self._feed.instance = self._instance

@@ -66,7 +66,11 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         metavar="WHERE",
         help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
     )
-    add("--allow-missing", action="store_true", help="continue even if the first records are gone")
+    add(
+        "--allow-missing",
+        action="store_true",
+        help="continue even if the first records are gone, or were never read",
+    )
     add(
         "--rebuilt",
         metavar="MANIFEST",
@@ -124,6 +128,12 @@ def _of_scenario(found: argparse.Namespace) -> Source:
 
 def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
     program = program_of(found.graph, found.group)
+    late = [edge.stream.name for edge in program.load().inputs if edge.start == "latest"]
+    if late and not found.allow_missing:
+        raise ConfigurationError(
+            f"group {program.name!r} began at the end of {', '.join(late)} (start='latest'), and no topic says where: "
+            "--allow-missing computes its tables from all records of these inputs"
+        )
     native = None if goes_on and set(program.tables) != {TABLE} else counted(program)
     if native is None:
         return Source(found.group, program)
