@@ -307,12 +307,12 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     )
     found = parser.parse_args(argv)
     settings = Settings(
-        found.bootstrap_servers,
-        found.lake,
-        contents_of(found),
-        found.format,
-        found.batch,
-        found.allow_missing,
+        bootstrap_servers=found.bootstrap_servers,
+        lake=found.lake,
+        contents=contents_of(found),
+        format=found.format,
+        records_max=found.batch,
+        allow_missing=found.allow_missing,
     )
     with writer_lock(settings.lake), reported_run(found, "etl", STAGES, lake=settings.lake) as progress:
         counts = Etl(connect("etl", local_of(found)), settings, progress, reached).run(uuid.uuid4().hex)
