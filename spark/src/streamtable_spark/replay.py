@@ -124,9 +124,7 @@ def program_of(graph: str, group: str) -> Program:
         context=tuple(edge.table.name for edge in chosen.lookups),
         retry=chosen.retry,
         tables=(*own, *chosen.named_tables),
-        answers=tuple(
-            edge.stream.name for edge in chosen.inputs if isinstance(edge.stream.value, PartsCodec)
-        ),
+        answers=tuple(e.stream.name for e in chosen.inputs if isinstance(e.stream.value, PartsCodec)),
     )
 
 

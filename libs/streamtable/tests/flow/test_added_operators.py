@@ -124,6 +124,23 @@ def test_an_operator_behind_the_changes_of_another_programs_table_is_refused_whe
         upgrade(tester, reader(more=False), reader(more=True))
 
 
+def test_a_table_that_a_version_without_tables_only_joined_is_not_grouped_without_its_rows(
+    tester: Tester,
+) -> None:
+    def reader(*, more: bool) -> Flow:
+        flow = Flow("g")
+        rows = flow.table(Table("f-rows", String(), Json()))
+        flow.stream(LEFT).left_join_table(rows, lambda left, row: [left, row], value=Json()).to(OUT)
+        if more:
+            grouped(rows).count("n")
+        return flow
+
+    tester.run(program(), reader(more=False))
+    fill(tester)
+    with pytest.raises(StateLost, match="follows the changes of 'f-rows'"):
+        upgrade(tester, reader(more=False), reader(more=True))
+
+
 def test_a_group_of_its_own_reads_the_rows_that_are_there_first(tester: Tester) -> None:
     """The way out that the error names."""
     before = program()

@@ -302,9 +302,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         "--format", choices=("delta", "parquet"), default="delta", help="format of a new lake (delta)"
     )
     parser.add_argument("--batch", type=int, default=2_000_000, help="offsets that a batch reads (2000000)")
-    parser.add_argument(
-        "--allow-missing", action="store_true", help="continue even if unread records are gone"
-    )
+    parser.add_argument("--allow-missing", action="store_true", help="go on even if unread records are gone")
     found = parser.parse_args(argv)
     settings = Settings(
         bootstrap_servers=found.bootstrap_servers,

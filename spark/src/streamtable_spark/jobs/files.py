@@ -47,9 +47,7 @@ class Files:
         rename = self._java.org.apache.hadoop.fs.Options.Rename
         options = self._new_array(rename, 1)
         options[0] = rename.OVERWRITE
-        contexts = (
-            self._java.org.apache.hadoop.fs.FileContext
-        )  # the older interface cannot rename over a file
+        contexts = self._java.org.apache.hadoop.fs.FileContext  # the older one cannot rename over a file
         contexts.getFileContext(self._settings).rename(
             system.makeQualified(beside), system.makeQualified(at), options
         )

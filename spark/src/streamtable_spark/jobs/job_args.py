@@ -66,11 +66,7 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         metavar="WHERE",
         help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
     )
-    add(
-        "--allow-missing",
-        action="store_true",
-        help="continue even if the first records are gone, or were never read",
-    )
+    add("--allow-missing", action="store_true", help="continue even if records are gone or were never read")
     add(
         "--rebuilt",
         metavar="MANIFEST",

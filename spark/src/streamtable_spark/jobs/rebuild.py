@@ -220,9 +220,7 @@ def _commit(
     }
     if beyond := first_beyond(plan.offsets, cluster.ends(plan.offsets)):
         place, offset, end = beyond
-        raise InputLost(
-            f"{place} ends at {end}, and {offset} was read: it was deleted and created again meanwhile"
-        )
+        raise InputLost(f"{place} ends at {end}, and {offset} was read: the topic was created again since")
     cluster.set_offsets(request.as_group, offsets)
     found = cluster.committed(request.as_group, plan.offsets)
     if wrong := [place for place, each in offsets.items() if found.get(place) != each]:

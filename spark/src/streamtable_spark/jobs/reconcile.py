@@ -40,9 +40,7 @@ STAGES: Final = ("asking where the group stands", "computing the table", "compar
 _SHOWN_MAX: Final = 1_000
 _PRINTED: Final = 20
 _LAG_MS_MAX: Final = 10**12  # Kafka's greatest is more than a timedelta holds
-_RECREATED: Final = (
-    "Reset the group, `streamtable group reset`: what its table holds then can be audited again"
-)
+_RECREATED: Final = "Reset the group, `streamtable group reset`: what its table holds then can be audited"
 
 
 @dataclass(frozen=True, kw_only=True)

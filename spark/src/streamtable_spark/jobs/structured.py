@@ -51,9 +51,7 @@ class Streaming:
 
     def __post_init__(self) -> None:
         if self.every is not None and not _INTERVAL.fullmatch(self.every):
-            raise ConfigurationError(
-                f"--every {self.every!r}: a number and a unit are needed, such as '2 seconds'"
-            )
+            raise ConfigurationError(f"--every {self.every!r}: give a number and a unit, such as '2 seconds'")
         if self.output == INPUT:
             raise ConfigurationError(f"--output {self.output!r} is the topic of the clicks")
 

@@ -166,9 +166,7 @@ def contents_of(found: argparse.Namespace) -> Contents:
         change("--byte-keys", name, text_keys=False)
     topics = topics_of(found.topics, tuple(of_name.values()))
     if not topics:
-        raise ConfigurationError(
-            "nothing says what to read: give --topics with --codecs, or --graph MODULE:NAME"
-        )
+        raise ConfigurationError("nothing to read: give --topics with --codecs, or --graph MODULE:NAME")
     return Contents(topics, results)
 
 

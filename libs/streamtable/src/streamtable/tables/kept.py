@@ -158,11 +158,13 @@ class InputRecord:
         offset: The group's next offset.
         committed: Whether the group has committed it; if not, it has handled nothing of this input.
         record: The record in the offset's metadata; None if it was set by a tool.
+        handled: Whether the group has committed the offset itself, after the records before it.
     """
 
     offset: int
     committed: bool
     record: KeptRecord | None
+    handled: bool = False
 
 
 def inner_topic(topic: str) -> str:
@@ -400,8 +402,9 @@ class _Start:
         """Whether a table of the group has had rows, or an input with changes was handled."""
         if name in self.inputs:
             there = self.inputs[name]
-            # After a reset nothing is recorded, and an offset above 0 is only where the topic begins.
-            return there.offset > 0 and there.record is not None and bool(_entries(there.record))
+            # After a reset nothing is recorded, and an offset above 0 is only where the topic begins. A version without
+            # tables records none, and its offset says that it has read the rows.
+            return there.offset > 0 and (there.handled or bool(there.record and _entries(there.record)))
         return any(each.name == name and self.topics[each.topic].end > 0 for each in self.program.tables)
 
     def _forgotten(self, table: Keeps) -> StateLost:

@@ -363,11 +363,9 @@ class Restorer:
         for topic, offset in committed.items():
             position = None if offset is None else TablePosition.decode(offset.metadata)
             begin = marks[topic].high if starts.get(topic, "earliest") == "latest" else marks[topic].low
-            before[topic] = InputRecord(
-                begin if offset is None else offset.next_offset,
-                offset is not None,
-                None if position is None else position.record,
-            )
+            record, seen = (None, None) if position is None else (position.record, position.seen)
+            at = begin if offset is None else offset.next_offset
+            before[topic] = InputRecord(at, offset is not None, record, seen is not None)
         topics = {
             topic: TopicState(info.topic_id, marks[topic].high if topic in marks else 0)
             for topic, info in restore.topics.items()
