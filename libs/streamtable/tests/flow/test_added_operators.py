@@ -107,30 +107,15 @@ def test_an_aggregate_that_is_added_to_rows_that_are_grouped_already_is_refused(
         upgrade(tester, one, program(both))
 
 
-def test_an_operator_behind_the_changes_of_another_programs_table_is_refused_when_it_is_added(
-    tester: Tester,
+@pytest.mark.parametrize("joined", [False, True], ids=["followed", "only joined"])
+def test_an_operator_behind_another_programs_table_is_refused_when_it_is_added_to_a_group_without_tables(
+    tester: Tester, *, joined: bool
 ) -> None:
     def reader(*, more: bool) -> Flow:
         flow = Flow("g")
         rows = flow.table(Table("f-rows", String(), Json()))
-        rows.to_stream().to(OUT)
-        if more:
-            grouped(rows).count("n")
-        return flow
-
-    tester.run(program(), reader(more=False))
-    fill(tester)
-    with pytest.raises(StateLost, match="follows the changes of 'f-rows'"):
-        upgrade(tester, reader(more=False), reader(more=True))
-
-
-def test_a_table_that_a_version_without_tables_only_joined_is_not_grouped_without_its_rows(
-    tester: Tester,
-) -> None:
-    def reader(*, more: bool) -> Flow:
-        flow = Flow("g")
-        rows = flow.table(Table("f-rows", String(), Json()))
-        flow.stream(LEFT).left_join_table(rows, lambda left, row: [left, row], value=Json()).to(OUT)
+        read = flow.stream(LEFT).left_join_table(rows, pair, value=Json()) if joined else rows.to_stream()
+        read.to(OUT)
         if more:
             grouped(rows).count("n")
         return flow
