@@ -347,13 +347,13 @@ def expanded(store: Store, changes: Changes) -> Changes:
         if not separator:
             continue
         prefix = _id_prefix(topic)
-        if value is None:
-            former = store.get(_RECORD + key)
-            for each, time_ms in _decoded(former).each() if former is not None else ():
-                kept = store.get(prefix + each)
-                if kept is not None and _TIME.unpack(kept)[0] <= time_ms:  # else it was accepted again
-                    rows[prefix + each] = None
-        else:
+        # Numbers begin at 0 again when no chunk was left at a restart: a chunk may take the place of a deleted one.
+        former = store.get(_RECORD + key)
+        for each, time_ms in _decoded(former).each() if former is not None else ():
+            kept = store.get(prefix + each)
+            if kept is not None and _TIME.unpack(kept)[0] <= time_ms:  # else it was accepted again
+                rows[prefix + each] = None
+        if value is not None:
             added.setdefault(prefix, []).append(_decoded(value))
     # Sorted writes cost RocksDB half the time. New ids come last, so that they win over their own deletion.
     return chain(sorted(rows.items()), *(_id_rows(prefix, chunks) for prefix, chunks in added.items()))
