@@ -88,7 +88,7 @@ class World(Protocol):
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]: ...
 
     def view(self, table: Table[K, V]) -> View[K, V]:
-        """A view that is whole."""
+        """A view that is ready."""
         ...
 
     def until(self, true: Callable[[], object]) -> None:

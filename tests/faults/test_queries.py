@@ -31,6 +31,8 @@ from streamtable_query import Query
 PARTITIONS = 6
 KEYS = [f"user-{number}" for number in range(24)]
 PATIENT = 60.0
+READY_SECONDS = 3.0
+"""A process is ready for as long before the next one is stopped, as deployments have it (`minReadySeconds`)."""
 STALE_SECONDS = 30.0
 LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "600"))
 
@@ -106,8 +108,9 @@ class Fleet:
 
 
 def restart(fleet: Fleet, rng: random.Random) -> None:
-    """Stop each process in order and start it again, one after the other."""
+    """Stop each process in order and start it again, one after the other, as a deployment does."""
     for name in rng.sample(sorted(fleet.children), len(fleet.children)):
+        time.sleep(READY_SECONDS)  # without it a fast machine has stopped all before one of them has loaded a copy
         assert fleet.children[name].stop() == 0
         fleet.start(name)
         fleet.wait_member(name)

@@ -1,4 +1,4 @@
-"""A view without a broker has no table: it says so, and serves as soon as its copy is whole."""
+"""A view without a broker has no table: it says so, and serves as soon as its copy is ready."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-def test_nothing_is_answered_until_the_table_is_whole(own_broker: OwnBroker) -> None:
+def test_nothing_is_answered_until_the_table_is_ready(own_broker: OwnBroker) -> None:
     broker = own_broker()
     with serving(broker, before_start=broker.pause) as world:
         health: Any = health_pb2_grpc.HealthStub(world.channel())

@@ -85,7 +85,7 @@ def written(bench: Bench) -> Written:
 
 @pytest.fixture
 def full(written: Written) -> Iterator[tuple[Written, View[str, int]]]:
-    """A table with rows, and a view of it that is whole."""
+    """A table with rows, and a view of it that is ready."""
     written.put(al=1, alan=2, alice=3, bob=4, carol=5, gone=6)
     written.put(gone=None, alice=30)
     with written.view() as view:

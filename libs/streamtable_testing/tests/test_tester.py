@@ -358,7 +358,7 @@ def test_time_passes_only_when_it_is_let(tester: Tester) -> None:
     assert tester.clock.now() - before == pytest.approx(3600, abs=1)
 
 
-def test_a_view_is_whole_and_follows(tester: Tester) -> None:
+def test_a_view_is_ready_and_follows(tester: Tester) -> None:
     tester.run(COUNT, partitions=3)
     tester.emit(EVENTS, "alice", "click")
     view = tester.view(COUNT.table)
@@ -483,7 +483,7 @@ def test_lookups_are_there_again_after_a_crash_with_the_disk_and_without(tester:
     assert tester.table(ASK) == {"True": 2, "False": 3}
 
 
-def test_a_process_goes_to_work_when_what_it_looks_up_is_whole(tester: Tester) -> None:
+def test_a_process_goes_to_work_when_the_tables_that_it_looks_up_are_ready(tester: Tester) -> None:
     tester.run(COUNT)
     tester.emit(EVENTS, "alice", "x")
     tester.kafka.create_topics_of(ASK)

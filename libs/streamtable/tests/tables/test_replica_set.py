@@ -105,7 +105,7 @@ def on_disk(stores: MemoryStores, clock: Any, count: int, changelog: int = 0, **
 # ---- all of them -------------------------------------------------------------------------------------------------------
 
 
-def test_they_are_whole_when_each_has_reached_the_end(rig: Rig) -> None:
+def test_they_are_ready_when_each_has_reached_the_end(rig: Rig) -> None:
     rig.start()
     rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, b"a"), rig.row(P0, b"b"), rig.row(P1, b"c")] == [b"1", b"2", b"3"]
@@ -122,7 +122,7 @@ def test_one_partition_that_lags_keeps_the_whole_from_being_whole(rig: Rig) -> N
     rig.until(lambda: rig.copies.ready)
 
 
-def test_changes_are_heard_of_once_the_partition_is_whole(rig: Rig, record: Any) -> None:
+def test_changes_are_heard_of_once_the_partition_is_ready(rig: Rig, record: Any) -> None:
     rig.start()
     rig.until(lambda: rig.copies.ready)
     assert rig.heard == []

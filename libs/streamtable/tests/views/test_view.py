@@ -161,7 +161,7 @@ def test_the_bound_after_a_prefix_separates_exactly_the_keys_that_begin_with_it(
         assert key.startswith(prefix) == (key >= prefix and (end is None or key < end))
 
 
-def test_nothing_is_answered_before_every_partition_is_whole(
+def test_nothing_is_answered_before_every_partition_is_ready(
     make: Make, write: Write, cluster: Any, reader: Any, clock: Any
 ) -> None:
     write(alice=1, bob=2)
@@ -362,7 +362,7 @@ def test_an_answer_that_was_read_while_the_copy_was_replaced_is_not_given(
     place = partition_for(b"alice", COUNT)
 
     def replaced(key: bytes) -> bytes | None:
-        """The copy is replaced between the look whether it is whole and the read."""
+        """The copy is replaced between the check that it is ready and the read."""
         loads = view._replicas.loads
         view._replicas.damaged(StoreCorrupted("bit flip", topic="g-table", partition=place))
         until(lambda: view._replicas.loads > loads)
@@ -425,7 +425,7 @@ def test_a_snapshot_of_a_partition_that_is_not_there_is_refused(view: View[str, 
             pass
 
 
-def test_no_snapshot_is_given_before_the_view_is_whole(make: Make, write: Write, cluster: Any) -> None:
+def test_no_snapshot_is_given_before_the_view_is_ready(make: Make, write: Write, cluster: Any) -> None:
     cluster.marks[TopicPartition("g-table", 0)] = Watermarks(0, 5)
     view = make()
     until(lambda: view._replicas.missing().startswith("1 of 4 partitions"))
