@@ -33,6 +33,11 @@ def test_no_schedule_breaks_a_promise_of_a_join(first_seed: int, seconds: float,
         pytest.fail(broken.report(), pytrace=False)
 
 
+def test_a_schedule_whose_rewind_read_a_damaged_store_loads_it_again() -> None:
+    """A commit found the damage and was undone, which read the store again, and the process stopped."""
+    assert is_sound(300037)
+
+
 @pytest.mark.faults_long("it runs for as long as all other schedules do")
 @pytest.mark.timeout(0)
 def test_no_schedule_breaks_a_promise_of_a_join_for_as_long_as_it_is_run(tell: Tell) -> None:

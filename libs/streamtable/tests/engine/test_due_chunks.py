@@ -48,6 +48,7 @@ class Kept:
         assert self.state.index is not None
         self.index: DueIndex = self.state.index
         self.index.forget(*position)
+        self.index.look_for_kept()
         self.noted = position
 
     def append(self, *keys: bytes) -> None:

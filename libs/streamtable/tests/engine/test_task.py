@@ -512,6 +512,22 @@ def test_a_damaged_store_does_not_undo_a_commit_that_kafka_has(
     assert (task.dirty, task.committed_offsets["events"]) == (False, 1)
 
 
+def test_damage_that_is_found_right_after_a_commit_does_not_undo_it(
+    make_task: MakeTask, batch: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rows fall due, the store is asked for rows that are left to be deleted."""
+    task = make_task(group_of("per record"))
+    task.process(batch("events", [(b"a", b"x")]))
+
+    def damaged(_: object) -> None:
+        raise StoreCorrupted("bit flip")
+
+    monkeypatch.setattr(task._dispatcher, "committed", damaged)
+    commit(task)
+    assert isinstance(task.failure, StoreCorrupted)
+    assert (task.dirty, task.committed_offsets["events"]) == (False, 1)
+
+
 # ---- exactly once is what a batch says ---------------------------------------------------------------------------------
 
 VALUES = [b"x", b"x", b"bad", b"\xff", None]

@@ -291,9 +291,7 @@ class Task(BaseTask):
             if not (self.uncommitted or self._to_copy):
                 handling.delete_missed()
             states = handling.state_changes()
-            named = states | {
-                name: table.changes() for name, table in self.named.items() if name not in states
-            }
+            named = states | {name: each.changes() for name, each in self.named.items() if name not in states}
         except StoreCorrupted as error:
             self.failure = error
             raise
@@ -360,7 +358,10 @@ class Task(BaseTask):
             self.event_clock.committed(work.times)
         if self._passed_on is not None:
             self._passed_on.committed(work.marks, self._clock.monotonic())
-        self._dispatcher.committed(self.committed_offsets)
+        try:
+            self._dispatcher.committed(self.committed_offsets)
+        except StoreCorrupted as error:
+            self.failure = error  # as in `_write`
 
     def rewind(self) -> Mapping[str, NextOffset]:
         """Drop everything since the last commit. Returns the next offset of each topic."""

@@ -157,9 +157,7 @@ class DueIndex:
 
     def __init__(self, due: Due[Any, Any], store: Store, table: OrderedTable[Any]) -> None:
         self.fired_from = self.kept_from = b""
-        self._keeps = (
-            True  # fired rows are kept, or were by an earlier version of the program and are to be deleted
-        )
+        self._keeps = True  # see `look_for_kept`
         self._due = due
         self._store = store
         self._table = table
@@ -313,9 +311,19 @@ class DueIndex:
         """Forget the changes: they are in the store now."""
         self._chunks.committed(self.fired_from)
         self._unchanged()
+        self.look_for_kept()
+
+    def look_for_kept(self) -> None:
+        """Note whether fired rows are kept, or left from an earlier version of the program. Once none is it remains so.
+
+        Asked at the start, and after each commit while some are left to be deleted. Raises `StoreCorrupted`.
+        """
+        if self._keeps and not self._due.keep:
+            with self._store.scan(_ENTRY + self.kept_from, _ENTRY + self.fired_from) as rows:
+                self._keeps = any(True for _ in rows)
 
     def forget(self, fired_from: bytes, kept_from: bytes) -> None:
-        """Drop the changes since the last commit and go back to these entries."""
+        """Drop the changes since the last commit and go back to these entries. Reads nothing: the store may be damaged."""
         self.fired_from, self.kept_from = fired_from, kept_from
         self._chunks.go_back(fired_from)
         self._unchanged()
@@ -427,17 +435,10 @@ class DueIndex:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _any_fired(self) -> bool:
-        """Return whether the store has rows that were fired, whatever the program says now."""
-        with self._store.scan(_ENTRY + self.kept_from, _ENTRY + self.fired_from) as rows:
-            return any(True for _ in rows)
-
     def _unchanged(self) -> None:
         self._entries, self._waiting, self._unfired = {}, [], set()
         self._later, self._later_ms, self._appended = [], {}, []
         self._seen_to, self._known, self._over_from_ms = b"", False, 0
-        # Once none is kept it remains so: asked at the start, and after each commit while some are left to be deleted.
-        self._keeps = self._keeps and (bool(self._due.keep) or self._any_fired())
 
     def _first_waiting(self) -> bytes | None:
         while self._waiting and self._waiting[0] not in self._unfired:

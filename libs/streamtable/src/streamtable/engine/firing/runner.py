@@ -461,4 +461,5 @@ class DueRunner:
             for each in self._states:
                 each.noted = self._records.noted(each.name)
                 each.index.forget(*each.noted)
+                each.index.look_for_kept()
             self._opened = True
