@@ -25,6 +25,7 @@ KEYS = ("a", "b", "c", "d", "e")
 SEEDS = range(8)
 MANY_SEEDS = range(8, 150)
 _STEPS = 60
+_ROUNDS_LEAST, _ROUNDS_MAX = 3, 60
 _BAD = 9  # an event whose remainder by 11 it is fails for good
 
 
@@ -118,9 +119,13 @@ class Schedule:
         for instance in self.tester._of(self.group):
             instance.kill_at = None
         self.tester.start(self.group)
-        for _ in range(15):
+        # After a failed commit, each record takes a commit of its own.
+        for number in range(_ROUNDS_MAX):
             self.tester.advance(100)
             self.tester.commit()
+            done = len(self.tester.records(RESULTS)) + len(self.tester.dead_letters(self.group))
+            if number >= _ROUNDS_LEAST and done >= self.number:
+                return
 
     def _check(self) -> None:
         table, letters = self.tester.table(self.group), self.tester.dead_letters(self.group)
