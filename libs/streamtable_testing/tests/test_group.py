@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from streamtable import Count, Group, Input, Long, Persist, Stream, String
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import Migrated
+from streamtable_testing import Tester
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
@@ -208,3 +210,17 @@ def test_a_member_that_cannot_say_goodbye_is_removed_when_its_session_ends(
     assert second.poll() == []
     clock.advance(6)
     assert second.poll(2) == [("assigned", [0, 1, 2, 3])]
+
+
+def test_a_group_starts_while_another_one_has_a_transaction_open(tester: Tester) -> None:
+    """Its name begins as the other's, so its start asks which topics the other owns, as of before the transaction."""
+    orders = Stream[str, str]("orders", String(), String())
+    shop, shop_more = (
+        Group[str, int](name, Input(orders, aggregate=Count()), Persist(Long()))
+        for name in ("shop", "shop-more")
+    )
+    tester.run(shop)
+    tester.crash(shop, "offsets-sent")
+    tester.emit(orders, "a", "order")
+    tester.run(shop_more)
+    assert tester.table(shop_more) == {"a": 1}

@@ -64,7 +64,7 @@ class Offsets:
         found = {place: self.committed.get(place) for place in places}
         for pending in self._pending.values():
             for place in found.keys() & pending.keys():
-                raise TransactionPending("the committed offset is pending in a transaction").at(*place)
+                raise TransactionPending("the committed offset is pending in a transaction", found).at(*place)
         return found
 
     def forget(self, topic: str | None = None) -> None:
