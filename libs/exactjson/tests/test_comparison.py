@@ -11,9 +11,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from msgspec import UNSET, UnsetType
+from pydantic import BaseModel, Field
 
-from exactjson import checked, unreadable
+from exactjson import UNFILLED, checked, unreadable
 
 
 class Item(msgspec.Struct):
@@ -109,6 +110,31 @@ class OtherDefault(msgspec.Struct, array_like=True):
     b: int = 1
 
 
+class MadeDefault(msgspec.Struct, array_like=True):
+    a: int
+    b: int = msgspec.field(default_factory=lambda: 1)
+
+
+class Modelled(BaseModel):
+    a: int = 5
+
+
+class ModelledByFunction(BaseModel):
+    a: int = Field(default_factory=lambda: 6)
+
+
+class Numbered(BaseModel):
+    a: Literal[1]
+
+
+class StrictlyTrue(BaseModel):
+    a: Literal[True]
+
+
+class Truthful(BaseModel):
+    a: Literal[True, 1]
+
+
 class WithRequired(msgspec.Struct, array_like=True):
     a: int
     b: int
@@ -131,6 +157,11 @@ NUMBERS = count()
 
 def fault(old: Any, new: Any) -> str:
     return unreadable(checked(old).schema, checked(new).schema)
+
+
+def made_by(value: Any) -> Any:
+    """A default that a function makes."""
+    return msgspec.field(default_factory=lambda: value)
 
 
 def struct(**fields: Any) -> Any:
@@ -170,6 +201,11 @@ def struct(**fields: Any) -> Any:
         (Pair, Triple),
         (Listed, Renamed),
         (struct(a=bytes), struct(a=bytes | None)),
+        (struct(a=int), struct(a=(int, made_by(5)))),
+        (struct(a=(int, made_by(5))), struct(b=(int, 5))),
+        (WithRequired, MadeDefault),
+        (Literal[True, 1], Literal[1, True]),
+        (Numbered, Truthful),
     ],
 )
 def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> None:
@@ -186,6 +222,20 @@ def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> Non
         (struct(a=int), struct(a=int, b=str), r"\$\.b: the field is required, and there are rows without it"),
         (struct(a=(int, 0)), struct(a=int), r"\$\.a: the field is required"),
         (struct(a=(int, 0)), struct(a=(int, 1)), r"\$\.a: its default was 0 and is 1"),
+        (
+            struct(a=(int, 5)),
+            struct(a=(int, made_by(6))),
+            r"\$\.a: its default was 5 and is none, or made by",
+        ),
+        (
+            struct(a=(int, made_by(6))),
+            struct(a=(int, 5)),
+            r"\$\.a: its default was none, or made by .* and is 5",
+        ),
+        (struct(a=(list[int], [])), struct(a=(list[int], made_by([1]))), r"its default was \[\] and is none"),
+        (struct(a=(int | UnsetType, UNSET)), struct(a=(int, 5)), r"its default was none, or .* and is 5"),
+        (struct(a=(Any, 1)), struct(a=(Any, True)), r"\$\.a: its default was 1 and is True"),
+        (Modelled, ModelledByFunction, r"\$\.a: its default was 5 and is none, or made by a function"),
         (struct(a=str), struct(a=Literal["x"]), r"\$\.a: string was written, and only \['x'\] is read"),
         (Literal["x", "z"], Literal["x", "y"], r"\$: 'z' is not among \['x', 'y'\]"),
         (list[Item], list[WholeItem], r"\$\[\]\.price: number was written, and integer is read"),
@@ -210,6 +260,9 @@ def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> Non
         (list[Pair], list[Swapped], r"\$\[\]\[0\]: the field 'high' was written at the place 1"),
         (Listed, WithoutMiddle, r"\$\[1\]: the field 'c' was written at the place 2"),
         (WithoutLast, OtherDefault, r"\$\[1\]: its default was 0 and is 1"),
+        (WithoutLast, MadeDefault, r"\$\[1\]: its default was 0 and is none, or made by a function"),
+        (Numbered, StrictlyTrue, r"\$\.a: 1 is not among \[True\]"),
+        (StrictlyTrue, Numbered, r"\$\.a: True is not among \[1\]"),
         (WithoutLast, WithRequired, r"\$: minItems 2 is new"),
         (struct(a=bytes), struct(a=str), r"\$\.a: bytes in base64 were written, and string is read"),
         (str, Colour, r"\$: string was written, and only \['blue', 'red'\] is read"),
@@ -223,6 +276,13 @@ def test_a_fault_is_named_with_its_place(old: Any, new: Any, reason: str | None)
 def test_a_strict_type_does_not_read_fields_that_were_written_before() -> None:
     old, new = checked(struct(a=int, b=str)), checked(struct(a=int), strict=True)
     assert unreadable(old.schema, new.schema) == "$.b: the field was written, and unknown fields are refused"
+
+
+def test_another_default_is_no_fault_of_a_schema_whose_missing_fields_are_not_filled_in() -> None:
+    old = {"type": "object", "properties": {"a": {"type": "integer", "default": 5}, "b": {"type": "integer"}}}
+    new = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 1}}}
+    assert unreadable(old, {**new, UNFILLED: True}) == ""
+    assert unreadable(old, new).startswith("$.a: its default was 5 and is none")
 
 
 SIMPLE = [int, float, str, bool, type(None), Literal["x"], Literal["x", "y"]]

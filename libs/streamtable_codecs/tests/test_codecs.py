@@ -341,6 +341,24 @@ def test_rows_of_a_json_schema_with_a_tuple_are_refused(kind: Any) -> None:
         Persist(codec).value.encode((1, 2))
 
 
+def test_the_default_of_a_schema_may_change_and_the_type_of_a_field_may_not() -> None:
+    def group(cents: Any) -> Group[str, Any]:
+        schema = {**SCHEMA, "properties": {"id": {"type": "string"}, "cents": cents}}
+        return Group("g", Input(names, lambda ctx, name: ctx.set({"id": name})), Persist(JsonSchema(schema)))
+
+    names = Stream("names", String(), String())
+    first, second = group({"type": "integer", "default": 5}), group({"type": "integer"})
+    with Tester() as tester:
+        tester.run(first)
+        tester.emit(names, "a", "x")
+        tester.stop(first)
+        tester.start(second)
+        assert tester.table(second) == {"a": {"id": "x"}}
+        tester.stop(second)
+        with pytest.raises(StateMeaningChanged, match=r"\$\.cents: integer was written"):
+            tester.start(group({"type": "string"}))
+
+
 def test_a_record_can_be_checked_by_the_schema_of_its_writer_too(
     server: StandIn, registry: HttpRegistry
 ) -> None:

@@ -1,18 +1,22 @@
 """Whether one JSON schema accepts all that another one accepts, for schemas as msgspec and pydantic make them of types."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from exactjson.refining import NAMES
 from exactjson.schemas import choices_of, resolved
 
+UNFILLED: Final = "unfilledDefaults"
+"""In a schema: the values of fields that are missing are not filled in, so that another default changes no row."""
 _LOWEST = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _HIGHEST = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
 _COMPARED = frozenset(
     {"type", "properties", "required", "additionalProperties", "items", "prefixItems"}
-    | {"$ref", "$defs", "anyOf", "oneOf", "enum", "const", "default", NAMES}
+    | {"$ref", "$defs", "anyOf", "oneOf", "enum", "const", "default", NAMES, UNFILLED}
 )
 """The parts of a schema that are compared otherwise than as a bound."""
+# A default that a function makes is in no schema: beside one that is, it counts as another one.
+_NONE = type("_NoDefault", (), {"__repr__": lambda _: "none, or made by a function"})()
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
@@ -26,9 +30,9 @@ class _Comparison:
 
     def __init__(self, written: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
         self._written, self._reading = written, reading
-        self._compared: frozenset[tuple[str, str]] = (
-            frozenset()
-        )  # pairs that are compared at the moment, or had no fault
+        self._unfilled = UNFILLED in reading
+        # Pairs that are compared at the moment, or had no fault.
+        self._compared: frozenset[tuple[str, str]] = frozenset()
 
     def fault(self, old: Any, new: Any, path: str) -> str:
         """Return the first fault; "" if there is none."""
@@ -64,7 +68,8 @@ class _Comparison:
                 yield from self._item_faults(old, new, path)
 
     def _field_faults(self, old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
-        for name in set(new.get("required", ())).difference(old.get("required", ())):
+        required = old.get("required", ())
+        for name in set(new.get("required", ())).difference(required):
             yield f"{path}.{name}: the field is required, and there are rows without it"
         fields, read = old.get("properties", {}), new.get("properties", {})
         others, rest = old.get("additionalProperties", not fields), new.get("additionalProperties", True)
@@ -74,7 +79,8 @@ class _Comparison:
                 yield f"{here}: the field was written, and unknown fields are refused"
             else:
                 yield self.fault(each, read.get(name, rest), here)
-                yield _default_fault(each, read.get(name, {}), here)
+                if name in read:
+                    yield self._default_fault(each, read[name], here, required=name in required)
         yield self.fault(others, rest, f"{path}[]")
         yield from (self.fault(others, read[name], f"{path}.{name}") for name in read if name not in fields)
 
@@ -89,17 +95,25 @@ class _Comparison:
         for at in range(max(len(first), len(read))):
             here, there = first[at] if at < len(first) else others, read[at] if at < len(read) else rest
             yield self.fault(here, there, f"{path}[{at}]")
-            yield _default_fault(here, there, f"{path}[{at}]")
+            if at < min(len(first), len(read)):
+                yield self._default_fault(here, there, f"{path}[{at}]", required=at < old.get("minItems", 0))
         yield self.fault(others, rest, f"{path}[]")
+
+    def _default_fault(self, old: Any, new: Any, path: str, *, required: bool) -> str:
+        """Compare defaults: rows without the field would say something else without having been written."""
+        was, now = (each.get("default", _NONE) if isinstance(each, Mapping) else _NONE for each in (old, new))
+        if self._unfilled or (required and _NONE in (was, now)) or _same(was, now):
+            return ""
+        return f"{path}: its default was {was!r} and is {now!r}, for rows without the field too"
 
 
 def _value_fault(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> str:
     """Compare types, and values that are listed."""
     listed, accepted = _listed(old), _listed(new)
     if accepted is not None:
-        lost = [each for each in listed or [] if each not in accepted]
-        if lost:
-            return f"{path}: {lost[0]!r} is not among {accepted!r}"
+        for each in listed or []:
+            if not any(_same(each, other) for other in accepted):
+                return f"{path}: {each!r} is not among {accepted!r}"
         return f"{path}: {_named(old)} was written, and only {accepted!r} is read" if listed is None else ""
     if "contentEncoding" in old and "contentEncoding" not in new:
         return f"{path}: bytes in {old['contentEncoding']} were written, and {_named(new)} is read"
@@ -116,9 +130,8 @@ def _limit_faults(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> 
         before = old.get(name)
         if name in _COMPARED or before == limit:
             continue
-        wider = name == "format" and limit in {f"any-{before}", str(before).replace("local-", "any-")}
         wider = (
-            wider
+            (name == "format" and limit in {f"any-{before}", str(before).replace("local-", "any-")})
             or (name in _LOWEST and before is not None and before >= limit)
             or (name in _HIGHEST and before is not None and before <= limit)
         )
@@ -126,14 +139,9 @@ def _limit_faults(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> 
             yield f"{path}: {name} {limit!r} is new, and there may be rows that do not fit it"
 
 
-def _default_fault(old: Any, new: Any, path: str) -> str:
-    """Compare defaults: rows without the field would say something else without having been written."""
-    for each in (old, new):
-        if not isinstance(each, Mapping) or "default" not in each:
-            return ""
-    if old["default"] == new["default"]:
-        return ""
-    return f"{path}: its default was {old['default']!r} and is {new['default']!r}, for rows without the field too"
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values of JSON are the same: True equals 1 in Python alone."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:

@@ -17,13 +17,8 @@ from exactjson.schemas import choices_of, resolved
 AS_JSON: Final[Mapping[str, Any]] = {"type": "string", "json": True}
 """The Avro schema of a part that is JSON in a text."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TYPES: Final = {
-    "string": "string",
-    "integer": "long",
-    "number": "double",
-    "boolean": "boolean",
-    "null": "null",
-}
+_SAME: Final = ("string", "boolean", "null")
+_TYPES: Final = {**dict(zip(_SAME, _SAME, strict=True)), "integer": "long", "number": "double"}
 
 
 def columns(schema: Mapping[str, Any], *, omits: bool = False, document: bool = False) -> Any:

@@ -145,9 +145,8 @@ def _by_pydantic(kind: Any, title: str, *, strict: bool) -> Checked[Any]:
         def dict_schema(self, schema: Any) -> dict[str, Any]:
             made = super().dict_schema(schema)
             keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
-            return (
-                made if keys in ({}, {"type": "string"}) else {**made, "propertyNames": {"const": repr(keys)}}
-            )
+            named = {} if keys in ({}, {"type": "string"}) else {"propertyNames": {"const": repr(keys)}}
+            return {**made, **named}
 
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     for wrong in one_way(adapter.core_schema, strict=strict):

@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 from orjson import dumps, loads
 
-from exactjson import bare, columns, fault, shaped
+from exactjson import UNFILLED, bare, columns, fault, shaped
 from streamtable import Codec, Decoded, Json, Plain, Typed, decode_each
 from streamtable.base.decoding import row_codec
 from streamtable.base.evolution import marked
@@ -87,7 +87,7 @@ class JsonSchema(Framed, Generic[T]):
             document = _loaded(kind)
             self._inner: Codec[Any] = Json(max_bytes)
             self._check, self.title = _checker(document, {}), str(document.get("title", "JsonSchema"))
-            self._recorded = marked(bare(document))
+            self._recorded = marked({**bare(document), UNFILLED: True})
         else:
             typed: Typed[Any] = Typed(kind, strict=strict, max_bytes=max_bytes)
             self._inner, self.title, self._recorded = typed, typed.title, marked(typed.schema)
