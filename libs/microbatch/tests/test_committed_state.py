@@ -18,7 +18,21 @@ OURS = Committed(NextOffset(10), encode(COMMITTED_STATE, ["a", "b"]))
 
 
 def test_what_is_encoded_is_decoded() -> None:
-    assert decode(encode(COMMITTED_STATE, ["b", "a"])) == (COMMITTED_STATE, frozenset("ab"))
+    found = decode(encode(COMMITTED_STATE, ["b", "a"]))
+    assert found is not None
+    assert found[0] == COMMITTED_STATE
+    assert found == decode(OURS.metadata)
+
+
+def test_the_names_of_inputs_that_earlier_versions_have_stored_are_read() -> None:
+    old = Committed(NextOffset(10), '{"token": 7, "end": [5, 3], "inputs": ["a", "b"]}')
+    assert decode(old.metadata) == decode(OURS.metadata)
+    with pytest.raises(InputLost, match="has read it before"):
+        committed_state_of(3, {"a": old, "b": None})
+
+
+def test_the_metadata_of_200_inputs_with_long_names_fit() -> None:
+    assert len(encode(COMMITTED_STATE, [f"{number}".ljust(240, "x") for number in range(200)])) < 3_000
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from streamtable.errors import (
     Migrated,
     OutcomeUnknown,
     RetryLater,
+    RewindNeeded,
     SerializationError,
     StreamtableError,
 )
@@ -386,6 +387,23 @@ def test_a_successor_ends_what_its_predecessor_left_pending(place: Place) -> Non
     zombie.send_offsets({one: Committed(NextOffset(4))}, consumer.membership())
     place.transactional_producer("tx")
     assert place.stable(one) is None
+
+
+def test_offsets_whose_metadata_have_more_than_4095_characters_are_refused(place: Place) -> None:
+    topic = place.create("in")
+    member = place.join([topic])
+    at = TopicPartition(topic, 0)
+    fits, exceeds = Committed(NextOffset(1), "ä" * 4095), Committed(NextOffset(2), "x" * 4096)
+    member.consumer.commit({at: fits})
+    with pytest.raises(RetryLater):
+        member.consumer.commit({at: exceeds})
+    outbox = place.transactional_producer("tx")
+    outbox.begin()
+    with pytest.raises(RewindNeeded):
+        outbox.send_offsets({at: exceeds}, member.consumer.membership())
+    with pytest.raises(OutcomeUnknown):
+        outbox.abort(WITHIN_S)
+    assert place.stable(at) == fits
 
 
 def test_nothing_is_committed_before_the_group_was_joined(place: Place) -> None:

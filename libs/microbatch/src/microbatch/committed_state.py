@@ -8,6 +8,9 @@ import orjson
 from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
 from streamtable.base.types import Committed
 from streamtable.errors import InputLost, StateLost
+from streamtable.tables.seen import digest_of
+
+_MARK = ">"  # no name of a topic has it
 
 
 def document(committed_state: CommittedState | None, inputs: Iterable[str]) -> Mapping[str, Any]:
@@ -19,21 +22,27 @@ def document(committed_state: CommittedState | None, inputs: Iterable[str]) -> M
     """
     if committed_state is None:
         return {"plain": True}
-    return {"token": committed_state.epoch, "end": list(committed_state.end), "inputs": sorted(inputs)}
+    # Names of topics may be long, and Kafka keeps 4 KB with an offset.
+    names = sorted(map(_digest, inputs))
+    return {"token": committed_state.epoch, "end": list(committed_state.end), "inputs": names}
 
 
 def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
-    """Decode the committed state and the inputs; None for metadata of other tools.
+    """Decode the committed state and the digests of the inputs; None for metadata of other tools.
 
-    The stored key of the epoch is `token`.
+    The stored key of the epoch is `token`. Earlier versions have stored the names of the inputs.
     """
     try:
         match orjson.loads(metadata):
             case {"token": int(epoch), "end": [int(of), int(batch)], "inputs": [*inputs]}:
-                return CommittedState(epoch, WriteId(of, batch)), frozenset(map(str, inputs))
+                return CommittedState(epoch, WriteId(of, batch)), frozenset(map(_digest, map(str, inputs)))
     except orjson.JSONDecodeError:
         return None
     return None
+
+
+def _digest(topic: str) -> str:
+    return topic if topic.startswith(_MARK) else _MARK + digest_of(topic)
 
 
 def over_central_store(metadata: str) -> bool:
@@ -62,7 +71,7 @@ def committed_state_of(partition: int, committed: Mapping[str, Committed | None]
     if not ours:
         return UNOWNED
     committed_state, inputs = max(ours.values(), key=lambda each: (each[0].epoch, each[0].end))
-    for topic in inputs & committed.keys():
+    for topic in (each for each in committed if _digest(each) in inputs):
         if topic not in found:
             raise InputLost(
                 "the group has no committed offset for this input, but has read it before: the topic was deleted and "

@@ -124,9 +124,8 @@ class BatchTask:
         if self._buffer.full or self._bisector.records_max is not None:
             return CommitDue(AT_ONCE)
         # `async` functions await concurrently across partitions; a plain function would only delay them.
-        return CommitDue(
-            self._buffer.first_arrival + self._group.limits.seconds, alone=not self._group.awaits
-        )
+        at = self._buffer.first_arrival + self._group.limits.seconds
+        return CommitDue(at, alone=not self._group.awaits)
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 

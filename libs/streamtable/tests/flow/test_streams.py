@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamtable import Group, Input, Long, OnError, Output, Stream, String
+from streamtable.base.types import TopicPartition
 from streamtable.errors import GraphError, HandlerFailed
 from streamtable.flow import Flow, KeyedStream
 from streamtable.handlers.context import Context
@@ -388,3 +389,24 @@ def test_several_records_of_one_keep_their_order_when_their_branches_are_merged(
     tester.run(flow)
     tester.emit_many(NUMBERS, [("a", 2), ("b", 3)])
     assert tester.table(table.table) == {"a": 3, "b": 4}
+
+
+def counted_by_columns(columns: int, groups: int = 1) -> Flow:
+    flow = Flow("f")
+    parts = [flow.stream(NUMBERS, group=f"part-{number}" if number else "") for number in range(groups)]
+    for column in range(columns):
+        name = f"{column}-{'x' * 200}"
+        parts[column % groups].group_by(name, str, key=String()).count(f"per-{column}")
+    return flow
+
+
+def test_the_largest_number_of_inner_topics_fits_the_metadata_of_an_offset() -> None:
+    with pytest.raises(GraphError, match=r"60 inner topics.* have room for 59\. .* stream\(\.\.\., group=\)"):
+        assert counted_by_columns(60).groups
+    assert counted_by_columns(118, groups=2).groups
+    group = counted_by_columns(59).group()
+    with Tester() as tester:
+        tester.run(group)
+        tester.emit(NUMBERS, "a", 1)
+        found = tester.kafka.committed(group.name)[TopicPartition(NUMBERS.name, 0)]
+        assert (found.next_offset, len(found.metadata) > 3_000) == (1, True)

@@ -39,13 +39,15 @@ class Life:
         self.committed: set[str] = set()
         self.topics: dict[str, TopicState] = {}
 
-    def start(self, *tables: Keeps, inputs: frozenset[str] = INPUTS, handles: int = 1) -> None:
+    def start(
+        self, *tables: Keeps, inputs: frozenset[str] = INPUTS, handles: int = 1, room: int = 2_000
+    ) -> None:
         """Start a version that keeps these tables, and handle records of each input. Raises as it does."""
         inputs |= RETRY
         states = {
             each.topic: self.topics.get(each.topic, TopicState(f"id of {each.topic}")) for each in tables
         }
-        program = KeptTables("g", tables)
+        program = KeptTables("g", tables, room=room)
         now = program.continued(0, self._inputs(inputs), states)
         offsets = {name: self.offsets[name] + (handles if name in INPUTS else 0) for name in inputs}
         lacks = tables_left(now.values()) if handles else set()
@@ -202,6 +204,17 @@ def test_the_metadata_of_an_offset_fit_whatever_is_recorded() -> None:
         read = TablePosition.decode(position.encode())
         assert read is not None
         assert read.record == record
+
+
+def test_inner_topics_that_were_left_are_recorded_as_far_as_the_group_has_room() -> None:
+    life = Life()
+    life.start(*(inner(f"i{number}") for number in range(10)))
+    life.start(room=100)
+    record = life.records["a"]
+    assert record is not None
+    assert (len(record.left), record.more) == (2, True)
+    with pytest.raises(StateLost, match="it has left more of them than are recorded"):
+        life.start(inner("new"))
 
 
 def test_a_table_with_rows_is_refused_when_a_reset_of_expired_offsets_has_forgotten_it() -> None:

@@ -105,6 +105,8 @@ class VirtualGroupConsumer:
 
         def commit() -> None:
             self._group.check(membership)
+            if reason := self._group.offsets.refused(offsets):
+                raise RetryLater(reason)  # as the real adapter, which does not know this error
             self._group.offsets.committed.update(offsets)
 
         self._wire.ask("commit-offsets", commit, silent=RetryLater)

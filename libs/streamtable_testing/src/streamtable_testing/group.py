@@ -15,6 +15,10 @@ from streamtable_testing.transactions import Transaction
 
 Places = frozenset[TopicPartition]
 
+_METADATA_CHARS_MAX = (
+    4_095  # below `offset.metadata.max.bytes`, whose default is 4,096 and which counts characters
+)
+
 
 @dataclass(frozen=True, slots=True)
 class VirtualMembership:
@@ -48,6 +52,14 @@ class Offsets:
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Committed] = {}
         self._pending: dict[Transaction, dict[TopicPartition, Committed]] = {}
+
+    @staticmethod
+    def refused(offsets: Mapping[TopicPartition, Committed]) -> str:
+        """Return why a broker does not take offsets; "" if it does."""
+        for (topic, partition), each in offsets.items():
+            if (size := len(each.metadata)) > _METADATA_CHARS_MAX:
+                return f"the metadata of the offset of {topic}-{partition} have {size:,} characters, and Kafka takes {_METADATA_CHARS_MAX:,}"
+        return ""
 
     def add(self, transaction: Transaction, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Add offsets that are pending until the transaction has ended."""

@@ -45,7 +45,7 @@ class _Delivered(NamedTuple):
 
 
 class _Refused(RewindNeeded):
-    """The broker has refused records, which leaves a gap in their sequence."""
+    """The broker has refused records, which leaves a gap in their sequence, or offsets: it takes a new producer."""
 
 
 class VirtualTransactionalProducer:
@@ -150,12 +150,15 @@ class VirtualTransactionalProducer:
         def send() -> None:
             transaction = self._transactions.ongoing(self._id or "", self._epoch)
             group.check(membership)
+            if reason := group.offsets.refused(sent):
+                raise _Refused(reason)
             group.offsets.add(transaction, sent)
 
         try:
             self._ask("send-offsets", send, silent=OutcomeUnknown, refused=RewindNeeded)
         except (Migrated, RewindNeeded) as error:
             self._doomed = error
+            self._damaged = self._damaged or isinstance(error, _Refused)
             raise
 
     def commit(self, timeout: float) -> None:

@@ -66,9 +66,7 @@ _CHUNK = 200  # rows per script call, which blocks all other clients for about 2
 # Transient errors: full memory, a replica after or before a failover, a failing disk, start-up.
 _PASSING = (OutOfMemoryError, ReadOnlyError, MasterDownError, TryAgainError, ClusterDownError)
 # In a script, Redis 6 prefixes them with the place: "@user_script: 12: -READONLY You can't write ...".
-_PASSING_CODES = re.compile(
-    "(?:^|: -)(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|UNKILLABLE) "
-)
+_PASSING_CODES = re.compile("(^|: -)(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|UNKILLABLE) ")
 
 
 class RedisDriver:

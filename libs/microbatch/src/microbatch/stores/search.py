@@ -66,9 +66,7 @@ def search(
                 f"a search for {name} has {len(value)} characters, {_CHARACTERS_MAX} are allowed: {value[:40]!r}..."
             )
     if not isinstance(driver, ElasticsearchDriver):
-        raise ConfigurationError(
-            "only Elasticsearch can search: name one as the store, elasticsearch+https://..."
-        )
+        raise ConfigurationError("only Elasticsearch can search: give a store elasticsearch+https://...")
     found = driver.find(fields, limit * _SPARE, timeout)
     if not found:
         return []

@@ -35,6 +35,8 @@ from streamtable.graph.timer import Timer, timer_states
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.tables.kept import HANDLED as HANDLED  # noqa: PLC0414 - a public name of this module
 from streamtable.tables.kept import IDS as IDS  # noqa: PLC0414 - a public name of this module
+from streamtable.tables.kept import bounded_meaning
+from streamtable.tables.seen import TOPICS_MAX
 
 K = TypeVar("K")
 E = TypeVar("E")
@@ -49,6 +51,8 @@ NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """The limits of the number of named tables and of the length of their names. They keep the metadata that is committed with
 an offset below 1 KB; Kafka accepts 4 KB."""
+_METADATA_CHARS, _INNER_TOPIC_CHARS = 3_600, 60
+"""What the metadata of an offset have for named tables, inputs and inner topics, and what one inner topic takes of them."""
 STATES = "states"
 """The engine's own named tables, with `IDS` and `HANDLED`: the ids of events that are handled once, the values of joined rows that were handled last,
 and the meanings of the state tables of a group."""
@@ -374,6 +378,11 @@ class Group(Generic[K, V]):
     def _check_counts(self, persists: int, loops: int) -> None:
         if not self.inputs and not self.changes:
             raise GraphError(f"group {self.name!r} reads nothing: give it an Input, a Loop or Changes")
+        if (inner := len(self.inner_topics)) and (spare := self.spare_metadata) < 0:
+            raise GraphError(
+                f"group {self.name!r} sends records to {inner} inner topics, as of group_by, and Kafka's metadata of an offset have "
+                f"room for {inner + spare // _INNER_TOPIC_CHARS}. Read the stream in several groups: stream(..., group=)"
+            )
         if persists > 1:
             raise GraphError(f"group {self.name!r} has {persists} Persist edges: a group keeps one table")
         if self.event_time is not None and not self.event_time_inputs:
@@ -406,6 +415,14 @@ class Group(Generic[K, V]):
         self._refuse_twins("States named", [e.name for e in self.states])
         self._refuse_twins("Timers named", [e.name for e in self.timers])
 
+    @property
+    def spare_metadata(self) -> int:
+        """The characters of an offset's metadata that are free beside the record of the tables and inner topics, at least."""
+        tables = sum(60 + 3 * len(name) for name in self.tables)
+        tables += sum(len(bounded_meaning(each.made_of)) for each in self.fed.values())
+        inputs = 16 * min(TOPICS_MAX, len(self.input_topics))
+        return _METADATA_CHARS - tables - inputs - _INNER_TOPIC_CHARS * len(self.inner_topics)
+
     def _refuse_twins(self, what: str, names: list[str]) -> None:
         for twice in {n for n in names if names.count(n) > 1}:
             raise GraphError(f"group {self.name!r} has two {what} {twice!r}: handle both in one")
@@ -416,11 +433,8 @@ class Group(Generic[K, V]):
         # A handler may start a visit.
         written = [e.stream.name for e in self.outputs if e.stream.name != self.visits_topic]
         streams = [e.stream.name for e in self.inputs] + written
-        for stream in streams:
-            if stream in own:
-                raise GraphError(
-                    f"group {self.name!r} uses {stream!r} as a stream, but that topic is its own"
-                )
+        for stream in (each for each in streams if each in own):
+            raise GraphError(f"group {self.name!r} uses {stream!r} as a stream, but that topic is its own")
         for table in [*(e.table.name for e in self.joins), *(e.table.name for e in self.lookups)]:
             if table in own:
                 raise GraphError(

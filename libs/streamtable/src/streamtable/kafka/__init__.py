@@ -119,9 +119,8 @@ class Kafka:
         config = options.consumer(group)
         if self.static_membership:
             config["group.instance.id"] = instance_id
-        config["enable.partition.eof"] = (
-            True  # only so the client says that it has passed transaction markers
-        )
+        # Only so the client says that it has passed transaction markers.
+        config["enable.partition.eof"] = True
         log, config = self._watched(f"{group}.{instance_id}", config, group=group)
 
         def create(protocol: GroupProtocol) -> Consumer:

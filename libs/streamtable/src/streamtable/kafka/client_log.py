@@ -12,9 +12,8 @@ from streamtable.kafka.identity import UNRESOLVED, ClientIdentity
 
 EVERY_S = 10.0
 _UNRESOLVED_S = 30.0  # the client tries again every ten seconds at least
-_HEARTBEAT_VERSION = (
-    1  # of ConsumerGroupHeartbeat, as the client sends it; Kafka 3.7 to 3.9 have only version 0
-)
+# Of ConsumerGroupHeartbeat, as the client sends it; Kafka 3.7 to 3.9 have only version 0.
+_HEARTBEAT_VERSION = 1
 _HEARTBEAT = re.compile(r"ApiKey ConsumerGroupHeartbeat \(68\) Versions \d+\.\.(\d+)")
 
 

@@ -205,6 +205,7 @@ class KeptTables:
         only_read: The inputs whose records are not handled: tables that are joined, and followed by no step.
         rows: The codecs of the group's own table with their schemas; "" if it has none.
         times: The source of the event time of inputs, by topic.
+        room: The characters that the record has for tables and inner topics that this version does not keep.
     """
 
     group: str
@@ -213,6 +214,7 @@ class KeptTables:
     only_read: frozenset[str] = frozenset()
     rows: str = ""
     times: Mapping[str, str] = field(default_factory=dict)
+    room: int = _LEFT_CHARS_MAX
 
     def continued(
         self, partition: int, inputs: Mapping[str, InputRecord], topics: Mapping[str, TopicState]
@@ -333,7 +335,7 @@ class _Start:
         # Inner topics first: for a table its rows show later that there was one.
         for name in sorted({*chain(*entries)} - kept, key=lambda each: (not each.startswith(">"), each)):
             size += len(name) + _LEFT_CHARS
-            if size <= _LEFT_CHARS_MAX:
+            if size <= min(_LEFT_CHARS_MAX, self.program.room):
                 recorded = [each[name] for each in entries if name in each]
                 found[name] = replace(recorded[-1], lacks=any(each.lacks for each in recorded))
         return found
@@ -348,9 +350,8 @@ class _Start:
             if table.name in _OF_ONE_INPUT:
                 continue
             entries = (_entries(record).get(table.name) for record in self.records)
-            if any(
-                each is not None and each.lacks and self._same_topic(table, each.topic) for each in entries
-            ):
+            lacking = (each for each in entries if each is not None and each.lacks)
+            if any(self._same_topic(table, each.topic) for each in lacking):
                 raise self._gap(table, "records of another input")
 
     def refuse_other_meanings(self) -> None:

@@ -61,9 +61,8 @@ class TablePosition:
 
     def end_of(self, group: str, table: str) -> int | None:
         """Return the offset after the commit's last record in one of the group's changelog topics; None if it is not known."""
-        return (
-            self.changelog if table == f"{group}-table" else self.tables.get(table.removeprefix(f"{group}-"))
-        )
+        own, name = f"{group}-{OWN}", table.removeprefix(f"{group}-")
+        return self.changelog if table == own else self.tables.get(name)
 
     @staticmethod
     def decode(metadata: str) -> "TablePosition | None":

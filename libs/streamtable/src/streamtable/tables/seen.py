@@ -70,9 +70,8 @@ class SeenInputs:
 
     def is_other(self, topic: str, topic_id: str) -> bool:
         """Return whether the topic was deleted and created again."""
-        return self.ids is not None and self.ids.get(digest_of(topic), digest_of(topic_id)) != digest_of(
-            topic_id
-        )
+        now = digest_of(topic_id)
+        return self.ids is not None and self.ids.get(digest_of(topic), now) != now
 
     def encode(self) -> list[int | str]:
         """Return one value of the JSON document in the metadata."""

@@ -27,9 +27,8 @@ _ASK_SECONDS = 1.0
 _START_SECONDS = 3.0  # by then the partitions of this process are assigned
 _PAUSE_SECONDS = 0.5  # a partition may come back at once, or its new owner on this machine may need it
 _CHOOSE_SECONDS = 5.0
-_KEEP_SECONDS = (
-    60.0  # a replica that is chosen no more is still the best one until the next owner has loaded it
-)
+# A replica that is chosen no more is still the best one until the next owner has loaded it.
+_KEEP_SECONDS = 60.0
 _REFUSED_SECONDS = 10.0
 _SAVE_SECONDS = 60.0
 _OPENED_AT_ONCE = 4  # a store takes some 20 ms, and no recovery advances meanwhile

@@ -31,9 +31,8 @@ _FIRST_BYTES = 1 << 20
 _FIRST_PART = 100
 _QUICK_SECONDS = STEP_SECONDS / 4
 _SLOW_SECONDS = STEP_SECONDS / 2
-_NO_QUICKER = (
-    0.75  # half of a commit that takes this share of its time is slow for another reason than its size
-)
+# Half of a commit that takes this share of its time is slow for another reason than its size.
+_NO_QUICKER = 0.75
 _FORGETS = 0.9  # the share of the time that a slow commit has asked for, after each commit that took less
 
 

@@ -14,11 +14,9 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
     """Return the tables and inner topics of a group, as they are recorded with its offsets."""
     changes = frozenset(edge.table.name for edge in group.changes)
     once = {edge.stream.name: edge.once for edge in group.inputs if edge.once is not None}
-    own = (
-        [Keeps(OWN, group.table.name, frozenset(group.input_topics), means=_rows(group))]
-        if group.persist
-        else []
-    )
+    own: list[Keeps] = []
+    if group.persist:
+        own.append(Keeps(OWN, group.table.name, frozenset(group.input_topics), means=_rows(group)))
     for name in group.named_tables:
         topic = group.named_topic(name)
         if name == IDS:
@@ -29,12 +27,13 @@ def kept_tables(group: Group[Any, Any]) -> KeptTables:
         elif name != STATES:  # which has a meaning for each state, and comes and goes with them
             own.append(_fed(group, name, name, topic))
     outputs = {edge.stream.name: edge.stream for edge in group.outputs}
-    inner = [_inner(group, outputs[topic]) for topic in group.inner_topics]
     rows = codecs_name(group.key, group.persist.value) if group.persist else ""
     # Where watermarks travel with the records, their timestamps are event times, from whichever source.
     timed = [each for each in group.inputs if group.event_time is not None and not each.watermarks]
     times = {each.stream.name: "timestamps" if each.time is None else "time=" for each in timed}
-    return KeptTables(group.name, (*own, *inner), group.version, group.only_joined, rows, times)
+    own += [_inner(group, outputs[topic]) for topic in group.inner_topics]
+    spare = group.spare_metadata
+    return KeptTables(group.name, tuple(own), group.version, group.only_joined, rows, times, spare)
 
 
 def _inner(group: Group[Any, Any], stream: Stream[Any, Any]) -> Keeps:
