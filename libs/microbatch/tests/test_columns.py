@@ -1,4 +1,4 @@
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,21 +71,47 @@ DAY, NOON = date(2020, 1, 1), datetime(2020, 1, 1, 12, tzinfo=UTC)
         [{"at": DAY}, None, {"at": None}, {"at": NOON}],
         [[DAY], [], [NOON]],
         [{"at": [{"day": DAY}]}, {"at": [{"day": NOON}]}],
+        [NOON, NOON.replace(tzinfo=None)],
+        [NOON.replace(tzinfo=None), NOON.astimezone(timezone(timedelta(hours=2)))],
+        [[1, 2.5], [True]],
+        [DAY, 1],
+        [timedelta(1), 1],
+        [time(1, tzinfo=UTC)],
+        ["\ud800", "a"],
+        [1, "a"],
+        [2**63, 1],
     ],
 )
-def test_values_that_arrow_would_cut_or_turn_into_bytes_have_no_column(values: list[Any]) -> None:
+def test_keys_and_values_that_arrow_would_change_or_refuse_have_no_column(values: list[Any]) -> None:
     assert columns_of(values).schema.names == ["key", "offset", "timestamp_ms"]
+    assert columns_of(["v" for _ in values], keys=values).schema.names == ["value", "offset", "timestamp_ms"]
 
 
 @pytest.mark.parametrize(
-    "values", [[DAY, None], [NOON], ["a"], [b"a"], [{"at": DAY}, {"at": None}], [[], [1]], [None], [{}], []]
+    "values",
+    [
+        [DAY, None],
+        [NOON],
+        [NOON, NOON.astimezone(timezone(timedelta(hours=2)))],
+        ["a"],
+        [b"a"],
+        [1, 2.5, None],
+        [True, None],
+        [{"at": DAY}, {"at": None}],
+        [[], [1]],
+        [None],
+        [{}],
+        [],
+    ],
 )
-def test_values_of_one_type_have_a_column(values: list[Any]) -> None:
+def test_keys_and_values_of_one_type_have_a_column(values: list[Any]) -> None:
+    assert columns_of(values, keys=values).column("key").to_pylist() == values
     assert columns_of(values).column("value").to_pylist() == values
 
 
-def columns_of(values: list[Any]) -> Any:
+def columns_of(values: list[Any], *, keys: list[Any] | None = None) -> Any:
     records: list[Any] = [
-        SimpleNamespace(key="k", value=each, offset=at, timestamp_ms=at) for at, each in enumerate(values)
+        SimpleNamespace(key=key, value=each, offset=at, timestamp_ms=at)
+        for at, (key, each) in enumerate(zip(keys or ["k"] * len(values), values, strict=True))
     ]
     return columns_from(records)

@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import datetime, time
+from decimal import Decimal
 from itertools import chain
 from typing import Any
 
 from microbatch.record import Record
 from streamtable.errors import ConfigurationError
 
+_NUMBERS = frozenset({int, float, Decimal})
+
 
 def columns(records: Sequence[Record[Any, Any]]) -> Any:
     """Return a `pyarrow.RecordBatch` with `key`, `value`, `offset`, `timestamp_ms`, one row for each record.
 
-    An Avro record becomes a struct with the fields of the values. No `value` if the values have no common Arrow type, or
-    are dates and datetimes, text and bytes, or whole numbers from 2^63 on.
+    An Avro record becomes a struct with the fields of the values. No `key`, or no `value`, if they have no common Arrow type, or
+    are of several types other than numbers, times with and without a time zone, or whole numbers from 2^63 on.
 
     Raises:
         ConfigurationError: pyarrow is not installed.
@@ -22,27 +25,28 @@ def columns(records: Sequence[Record[Any, Any]]) -> Any:
     try:
         import pyarrow as pa  # noqa: PLC0415 - 40 MB, needed only for columns
     except ImportError as error:
-        raise ConfigurationError(
-            "columns need pyarrow: install streamtable-microbatch with its extra [arrow]"
-        ) from error
-    found = {"key": pa.array([record.key for record in records])}
-    values = [record.value for record in records]
-    # Text and numbers, say, or whole numbers from 2^63 on.
-    with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        column = pa.array(values)
-        if not _loses(column.type, values):
-            found["value"] = column
+        raise ConfigurationError("columns need pyarrow: pip install streamtable-microbatch[arrow]") from error
+    found = {}
+    for name in ("key", "value"):
+        values = [getattr(record, name) for record in records]
+        # Text and numbers, say, or whole numbers from 2^63 on, or text that UTF-8 cannot hold. Arrow's errors are among these.
+        with suppress(ValueError, TypeError, NotImplementedError, OverflowError):
+            column = pa.array(values)
+            if not _loses(column.type, values):
+                found[name] = column
     found["offset"] = pa.array([record.offset for record in records], pa.int64())
     found["timestamp_ms"] = pa.array([record.timestamp_ms for record in records], pa.timestamp("ms", "UTC"))
     return pa.RecordBatch.from_pydict(found)
 
 
 def _loses(arrow: Any, values: Sequence[Any]) -> bool:
-    """Return whether Arrow has cut times to dates, or made bytes of text, as it does without an error."""
-    kinds = set(map(type, values))
+    """Return whether Arrow has made others of values, without an error: bytes of text, dates of times, or times of numbers."""
+    kinds = set(map(type, values)) - {type(None)}
     if dict in kinds:
         rows = [each for each in values if each]
         return any(_loses(part.type, [each.get(part.name) for each in rows]) for part in arrow)
     if kinds & {list, tuple}:
         return _loses(arrow.value_type, [*chain.from_iterable(each for each in values if each)])
-    return {date, datetime} <= kinds or {str, bytes} <= kinds
+    zones = {each.tzinfo is None for each in values if isinstance(each, datetime | time)}
+    several = len(kinds) > 1 and not kinds <= _NUMBERS
+    return several or len(zones) > 1 or (time in kinds and False in zones)  # Arrow drops the zone of a time

@@ -353,9 +353,8 @@ def _parameters(kind: Kind, query: str) -> dict[str, Any]:
         name, equals, text = part.partition("=")
         if name not in known or not equals or name in given:
             shown = repr(name) if re.fullmatch(r"[a-z_]{1,30}", name) else "one of them"
-            _refuse(
-                f"{shown} is not a parameter, has no value, or is repeated: {', '.join(known)} are allowed"
-            )
+            allowed = ", ".join(known)
+            _refuse(f"{shown} is not a parameter, has no value, or is repeated: {allowed} are allowed")
         try:
             given[name] = known[name].parse(unquote(text, errors="strict"))
         except ValueError as error:

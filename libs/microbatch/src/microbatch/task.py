@@ -193,9 +193,8 @@ class BatchTask:
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
         if not len(self._buffer):
             ends = dict(services.passed)  # may be beyond the last records
-        return DecodedBatch(
-            chunks, self._decoded(chunks, services.outputs), {**self._committed_offsets, **ends}
-        )
+        decoded = self._decoded(chunks, services.outputs)
+        return DecodedBatch(chunks, decoded, {**self._committed_offsets, **ends})
 
     @contextmanager
     def _blamed(self, cut: DecodedBatch, outputs: Outputs) -> Iterator[None]:

@@ -255,7 +255,5 @@ def _groups(rows: Mapping[bytes, bytes | None]) -> Iterator[list[bytes]]:
 def identifier(name: str) -> str:
     """Return the name if it is a CQL identifier that needs no quotes."""
     if not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"{name[:100]!r}: 1 to 48 lower-case letters, digits and underscores are required"
-        )
+        raise ConfigurationError(f"{name[:100]!r}: give 1 to 48 lower-case letters, digits and underscores")
     return name
