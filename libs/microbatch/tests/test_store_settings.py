@@ -2,7 +2,9 @@
 
 import builtins
 import re
+import socket
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,30 @@ def test_the_error_of_an_unreachable_server_has_its_address_and_no_password(url:
         error = error.__cause__
     assert "hunter2" not in repr(driver)
     driver.close()
+
+
+@pytest.mark.parametrize(
+    ("login", "sent"), [("alice", (b"alice", b"")), (":pw", (b"pw",)), ("a:b", (b"a", b"b"))]
+)
+def test_redis_is_asked_as_the_user_with_or_without_a_password(login: str, sent: tuple[bytes, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        driver = store_from(f"redis://{login}@127.0.0.1:{server.getsockname()[1]}/0", "t")
+
+        def ask() -> None:
+            with pytest.raises(RetryLater):
+                driver.read([b"a"], 1)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        connection, _ = server.accept()
+        with connection:
+            first = connection.recv(1000)
+        asking.join()
+        driver.close()
+    words = [word for word in first.split(b"\r\n") if not word.startswith((b"*", b"$"))]
+    at = words.index(b"AUTH") + 1
+    assert tuple(words[at : at + len(sent)]) == sent
 
 
 def test_an_invalid_tenant_is_rejected_for_every_store() -> None:

@@ -271,7 +271,8 @@ class StoreSettings:
             ) from error
 
     def _redis_url(self) -> str:
-        login = f"{quote(self.user or '', safe='')}:{quote(self.password, safe='')}@" if self.password else ""
+        login = ":".join(quote(each or "", safe="") for each in (self.user, self.password))
+        login = f"{login}@" if self.user or self.password else ""
         ((host, port),) = self.hosts
         ca = f"?ssl_ca_certs={quote(self.parameters['ca'], safe='')}" if self.parameters["ca"] else ""
         return f"{'rediss' if self.tls else 'redis'}://{login}{host}:{port}/{self.path or 0}{ca}"

@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Message
 from streamtable.base.types import RecordBatch, TopicPartition
 from streamtable.kafka.errors import cause, fatal
 
+_CONSUMED_MAX = 1_000_000  # the client refuses to return more at once
+
 
 class Records(Protocol):
     """The records of one consumer's partitions. `streamtable_native` has another implementation."""
@@ -59,6 +61,7 @@ def fetch(consumer: Consumer, max_records: int, timeout: float) -> list[Message]
 
     A single `consume(n, timeout)` would wait for all n or the whole timeout.
     """
+    max_records = min(max_records, _CONSUMED_MAX)
     try:
         messages = consumer.consume(max_records, 0)
         if not messages and timeout > 0:
