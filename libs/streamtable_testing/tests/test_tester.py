@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamtable.base.failpoint import COMMIT_STEPS
-from streamtable.base.topics import Stream
+from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Ack, Guarantee, TopicPartition
-from streamtable.codec.plain import Long, String
+from streamtable.codec.plain import Bytes, Json, Long, String
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -22,8 +22,10 @@ from streamtable.errors import (
     StateLost,
     TopicMismatch,
 )
+from streamtable.flow import Flow
 from streamtable.graph.group import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
 from streamtable.graph.row_change import RowChange
+from streamtable.graph.timer import Timer
 from streamtable.handlers.context import BatchContext, Context
 from streamtable_testing import Tester
 
@@ -597,3 +599,18 @@ def test_warm_copies_of_joined_tables_let_no_change_of_them_go_by(
     tester.advance(60)
     tester.emit_many(ASKED, [(key, key) for key in keys])
     assert tester.table(group) == dict.fromkeys(keys, 3)
+
+
+def test_a_table_with_keys_that_are_equal_in_python_is_refused(tester: Tester) -> None:
+    events = Stream("events", Json(), String())
+    group = Group("counted", Input(events, count_events), Persist(Long()))
+    tester.run(group)
+    tester.emit(events, 1, "x")
+    assert tester.table(group) == {1: 1}
+    tester.emit(events, True, "x")
+    with pytest.raises(ConfigurationError, match=r"keys b'1' and b'true', which are equal in Python"):
+        tester.table(group)
+
+
+def count_events(ctx: Context[Any, int], _: object) -> None:
+    ctx.set((ctx.value or 0) + 1)

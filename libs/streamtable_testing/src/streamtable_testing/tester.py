@@ -118,14 +118,22 @@ def rows_of(table: Table[K, V], messages: Iterable[tuple[TopicPartition, KafkaMe
 
     Of rows with the same key, the one of the highest partition is returned: records come partition by partition.
     """
+
+    Raises:
+        ConfigurationError: Rows have keys that are equal in Python, and not the same.
     rows = {(place, message.key()): message.value() for place, message in messages}
-    return MappingProxyType(
-        {
-            as_key(table.key.decode(key)): table.value.decode(value)
-            for (_, key), value in rows.items()
-            if key is not None and value is not None
-        }
-    )
+    found: dict[Any, V] = {}
+    stored: dict[Any, bytes] = {}
+    for (_, key), value in rows.items():
+        if key is not None and value is not None:
+            decoded = as_key(table.key.decode(key))
+            if stored.setdefault(decoded, key) != key:
+                raise ConfigurationError(
+                    f"the table {table.name!r} has rows of the keys {stored[decoded]!r} and {key!r}, which are equal in Python: "
+                    "a dict has one of them only. Look at the rows with tester.records(Stream(...)) of its topic"
+                )
+            found[decoded] = table.value.decode(value)
+    return MappingProxyType(found)
 
 
 class Tester:
