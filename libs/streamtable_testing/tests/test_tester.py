@@ -614,3 +614,46 @@ def test_a_table_with_keys_that_are_equal_in_python_is_refused(tester: Tester) -
 
 def count_events(ctx: Context[Any, int], _: object) -> None:
     ctx.set((ctx.value or 0) + 1)
+
+
+def test_a_value_that_was_too_large_for_its_dead_letter_is_replayed_from_its_origin(tester: Tester) -> None:
+    repaired = False
+
+    def measure(ctx: Context[str, int], event: bytes | None) -> None:
+        if not repaired:
+            raise ValueError("as ordered")
+        ctx.set(-1 if event is None else len(event))
+
+    events = Stream("events", String(), Bytes())
+    edge = Input(events, measure, on_error=OnError.DEAD_LETTER, tombstones=True)
+    group = Group("measured", edge, Persist(Long()))
+    tester.run(group)
+    tester.emit_raw("events", b"a", b"x" * 1_048_400, headers=[("trace", b"1")])
+    (letter,) = tester.dead_letters(group)
+    assert letter.value is None
+    repaired = True
+    tester.retry(group, letter)
+    assert tester.table(group) == {"a": 1_048_400}
+    ((_, retried),) = tester.kafka.records(group.retry)
+    assert ("trace", b"1") in (retried.headers() or ())
+    tester.kafka.delete_records(TopicPartition("events", 0), 1)
+    with pytest.raises(ConfigurationError, match="events-0@0 does not hold it any more"):
+        tester.retry(group, letter)
+
+
+def test_the_dead_letter_of_a_timer_cannot_be_retried(tester: Tester) -> None:
+    def fail(ctx: Context[str, int], payload: object) -> None:
+        raise ValueError("as ordered")
+
+    timer: Timer[str, Any, int] = Timer("due", fail, Json(), clock="wall", on_error=OnError.DEAD_LETTER)
+    edge: Input[str, str, int] = Input(
+        EVENTS, lambda ctx, event: ctx.timers.at(timer, 1_700_000_000_500, event)
+    )
+    group = Group("timed", edge, Persist(Long()), timer)
+    tester.run(group)
+    tester.emit(EVENTS, "a", "x")
+    tester.advance(2)
+    (letter,) = tester.dead_letters(group)
+    with pytest.raises(ConfigurationError, match="holds a timer or another row that fell due"):
+        tester.retry(group, letter)
+    assert tester.dead_letters(group) == [letter]

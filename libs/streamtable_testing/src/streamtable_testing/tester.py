@@ -17,7 +17,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 from prometheus_client import CollectorRegistry
 
 from streamtable.app import Processor
-from streamtable.base.deadletter import ERROR, MESSAGE, Origin
+from streamtable.base.deadletter import ERROR, MESSAGE, PREFIX, VALUE_OMITTED, Origin
 from streamtable.base.failpoint import ALL_STEPS
 from streamtable.base.keys import as_key
 from streamtable.base.topics import Stream, Table
@@ -26,6 +26,7 @@ from streamtable.base.types import Ack, Guarantee, Headers, KafkaMessage, TopicP
 from streamtable.emitter import Emitter
 from streamtable.engine import ProcessorSettings, observe_seconds
 from streamtable.errors import ConfigurationError
+from streamtable.graph.companion import CALLS
 from streamtable.graph.group import Group, Topology, groups_in
 from streamtable.graph.state import State
 from streamtable.graph.topic_check import partition_counts, required_topics
@@ -117,10 +118,10 @@ def rows_of(table: Table[K, V], messages: Iterable[tuple[TopicPartition, KafkaMe
     """Return the table in the records of its topic: the last value of each key, without deleted ones.
 
     Of rows with the same key, the one of the highest partition is returned: records come partition by partition.
-    """
 
     Raises:
         ConfigurationError: Rows have keys that are equal in Python, and not the same.
+    """
     rows = {(place, message.key()): message.value() for place, message in messages}
     found: dict[Any, V] = {}
     stored: dict[Any, bytes] = {}
@@ -377,9 +378,36 @@ class Tester:
         return ack
 
     def retry(self, group: Group[Any, Any], letter: DeadLetter) -> None:
-        """Replay a dead letter, as the command line does."""
-        partition = letter.origin.partition
-        self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
+        """Replay a dead letter, as the command line does.
+
+        Raises:
+            ConfigurationError: It holds a timer or another row that fell due, or its value was too large for the letter, and
+                the record is not at its origin any more.
+        """
+        origin, own = letter.origin, group.dead_letters.removesuffix("dead-letters")
+        is_omitted = any(name == VALUE_OMITTED for name, _ in letter.headers)
+        is_call = origin.topic == own + CALLS and not is_omitted
+        if origin.offset < 0 and origin.topic.startswith(own) and not is_call:
+            raise ConfigurationError(
+                "the dead letter holds a timer or another row that fell due, and no record of an input: it cannot be sent again. "
+                "Have the timer set again by an event of its key"
+            )
+        key, value, headers = letter.key, letter.value, letter.headers
+        if is_omitted:
+            record = self._record_at(TopicPartition(origin.topic, origin.partition), origin.offset)
+            key, value = record.key(), record.value()
+            theirs = [header for header in record.headers() or () if not header[0].startswith(PREFIX)]
+            headers = [*theirs, *(header for header in headers if header[0] != VALUE_OMITTED)]
+        self.emit_raw(group.retry, key, value, partition=origin.partition, headers=headers)
+
+    def _record_at(self, place: TopicPartition, offset: int) -> KafkaMessage:
+        there = self.kafka.records(place.topic) if self.kafka.topic(place.topic) else ()
+        for found, record in there:
+            if (found, record.offset()) == (place, offset):
+                return record
+        raise ConfigurationError(
+            f"the dead letter has no value, and {place.topic}-{place.partition}@{offset} does not hold it any more"
+        )
 
     def advance(self, seconds: float) -> None:
         """Advance the clock, with all processes working meanwhile, also with `work_on_request`.
