@@ -601,6 +601,17 @@ def test_warm_copies_of_joined_tables_let_no_change_of_them_go_by(
     assert tester.table(group) == dict.fromkeys(keys, 3)
 
 
+def test_a_view_is_ready_and_current_whatever_the_size_of_its_table(tester: Tester) -> None:
+    table = Table("numbers", String(), Long())
+    rows = Stream("numbers", String(), Long())
+    tester.create(rows)
+    tester.emit_many(rows, [(f"k{number}", number) for number in range(40_000)])
+    view = tester.view(table)
+    assert view.get("k39999") == 39_999
+    tester.emit_many(rows, [(f"k{number}", number + 1) for number in range(40_000)])
+    assert view.get("k39999") == 40_000
+
+
 def test_a_table_with_keys_that_are_equal_in_python_is_refused(tester: Tester) -> None:
     events = Stream("events", Json(), String())
     group = Group("counted", Input(events, count_events), Persist(Long()))

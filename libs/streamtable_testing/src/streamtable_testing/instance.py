@@ -9,17 +9,24 @@ from prometheus_client import CollectorRegistry
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable.engine import GroupProcessor, ProcessorSettings
+from streamtable.engine.assignment import FollowedTable
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.group import Group
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.views.lookup import LookupTables
+from streamtable.views.view import View
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
 
 MakeTasks = Callable[[Clock, Failpoint], CustomTasks | None]
 """Makes the task factory of a process."""
+
+
+def progress_of(view: View[Any, Any] | FollowedTable) -> object:
+    """Return a value that does not change while a view reads nothing."""
+    return {partition: (each.offset, each.ready) for partition, each in view.position().items()}
 
 
 class Killed(BaseException):
@@ -137,13 +144,23 @@ class Instance:
     @property
     def busy(self) -> bool:
         """Return whether work is in progress that ends by itself, possibly only when time passes."""
+        return self.restores or bool(self.commits_due)
+
+    @property
+    def restores(self) -> bool:
+        """Return whether tables or standby replicas are being loaded."""
         if self.processor is None or self.processor.member is None:
             return False
-        assignment = self.processor.member.assignment
-        if not self.processor.member.restorer.standby.settled:
-            return True
-        held = self.settings.commit_interval > 1
-        return bool(assignment.restores) or (not held and any(t.dirty for t in assignment.tasks.values()))
+        member = self.processor.member
+        return not member.restorer.standby.settled or bool(member.assignment.restores)
+
+    @property
+    def commits_due(self) -> list[float]:
+        """Return the times when tasks are committed that have something to commit; none while commits are on request."""
+        if self.processor is None or self.processor.member is None or self.settings.commit_interval > 1:
+            return []
+        tasks = self.processor.member.assignment.tasks.values()
+        return [task.commit_due.at for task in tasks if task.dirty]
 
     @property
     def progress(self) -> object:
@@ -152,14 +169,10 @@ class Instance:
             return None
         tasks = self.processor.member.assignment.tasks
         standby = self.processor.member.restorer.standby.positions
-        copies = {name: view.position() for name, view in self.processor.lookups.items()}
+        copies = {name: progress_of(view) for name, view in self.processor.lookups.items()}
         return (
             {partition: dict(task.next_offsets) for partition, task in tasks.items()},
-            {
-                (name, partition): (position.offset, position.ready)
-                for name, positions in copies.items()
-                for partition, position in positions.items()
-            },
+            copies,
             standby,
             self.processor.member.undone,
         )

@@ -38,7 +38,7 @@ from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.held_calls import HeldCalls
-from streamtable_testing.instance import Graves, Instance, MakeTasks
+from streamtable_testing.instance import Graves, Instance, MakeTasks, progress_of
 from streamtable_testing.late_summary import late_summary
 from streamtable_testing.log import VirtualKafka
 
@@ -152,7 +152,8 @@ class Tester:
             follow event time, unless `EventTime` says otherwise.
 
     Attributes:
-        clock: The clock, which advances only by `advance`, and by a moment for each turn.
+        clock: The clock, which advances only by `advance`, by a moment for each turn, and while a micro-batch or a sink waits for
+            more records: until its `max_wait` is over. Give it a short one where other times matter.
         kafka: The virtual broker, for rare operations: `compact`, `delete_records`, `delete_topic`, committed offsets.
     """
 
@@ -180,7 +181,7 @@ class Tester:
         self._instances: dict[str, list[Instance]] = {}
         self._at_first: dict[str, tuple[str | None, int]] = {}
         self._begun: list[Instance] = []  # also those that have left
-        self._views: list[tuple[ViewUpdater, Iterator[float]]] = []
+        self._views: list[tuple[View[Any, Any], ViewUpdater, Iterator[float]]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -196,7 +197,7 @@ class Tester:
 
     def close(self) -> None:
         """End all processes without a commit."""
-        for updater, turns in self._views:
+        for _, updater, turns in self._views:
             updater.close()
             for _ in turns:
                 pass
@@ -442,12 +443,12 @@ class Tester:
             before = self._picture()
             for instance in self._all():
                 instance.turn()
-            for _, turns in self._views:
+            for _, _, turns in self._views:
                 next(turns, None)
             if before != self._picture():
                 quiet = 0
             elif any(instance.busy for instance in self._all()):
-                self.clock.advance(_RETRY_SECONDS)
+                self.clock.advance(self._until_due())
             elif (quiet := quiet + 1) == _QUIET_TURNS:
                 return
         raise AssertionError(
@@ -532,7 +533,7 @@ class Tester:
         updater = ViewUpdater(log, MemoryStores(self.clock.now), self.clock, metrics, "tester")
         view = View(table, updater)
         updater.open()
-        self._views.append((updater, updater.turns()))
+        self._views.append((view, updater, updater.turns()))
         self._work_by_itself()
         return view
 
@@ -589,4 +590,15 @@ class Tester:
         """Return a value that is equal as long as nothing happens."""
         ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
         groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
-        return ends, groups, [instance.progress for instance in self._all()]
+        views = [progress_of(view) for view, _, _ in self._views]
+        return ends, groups, views, [instance.progress for instance in self._all()]
+    def _until_due(self) -> float:
+        """Return the seconds until something may happen: a batch that waits for more records is complete when it is due."""
+        due = [at for instance in self._all() for at in instance.commits_due]
+        waits = (
+            min(due) - self.clock.monotonic()
+            if due and not any(each.restores for each in self._all())
+            else 0.0
+        )
+        return min(max(waits, _RETRY_SECONDS), _SLICE_SECONDS)
+
