@@ -39,9 +39,6 @@ class Versions:
         self.running: MicroBatch | None = None
         self.tasks: Any = None
 
-    def _make(self, *given: Any) -> Any:
-        return self.tasks(*given)
-
     def run(self, group: MicroBatch) -> None:
         """Stop the version that runs, and start this one."""
         first = self.running is None
@@ -50,9 +47,9 @@ class Versions:
         self.running = group
         self.tasks = group.custom_tasks if self.kind == "embedded" else self._central(group)
         if first:
-            self.tester.run(group, tasks=self._make)
+            self.tester.run(group, tasks=self.tasks)
         else:
-            self.tester.start(group)
+            self.tester.start(group, tasks=self.tasks)
 
     def _central(self, group: MicroBatch) -> InMemoryStore:
         store = InMemoryStore(

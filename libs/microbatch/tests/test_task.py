@@ -215,18 +215,12 @@ def test_a_row_that_is_put_with_the_same_value_gets_the_search_fields_of_the_pro
         return graph, InMemoryStore(graph, driver=lambda: Searching(server, tenant="g"))
 
     graph, store = version("old")
-    stores = [store]
-
-    def newest(clock: Any, failpoint: Any) -> Any:
-        return stores[-1](clock, failpoint)
-
-    tester.run(graph, tasks=newest)
+    tester.run(graph, tasks=store)
     tester.emit(EVENTS, "a", 1)
     assert index == {b"found/a": VersionedFields({"old": 7}, None)}
     tester.stop(graph)
     graph, store = version("new")
-    stores.append(store)
-    tester.start(graph)
+    tester.start(graph, tasks=store)
     tester.emit(EVENTS, "a", 2)
     assert index == {b"found/a": VersionedFields({"new": 7}, {"new": 7})}
 

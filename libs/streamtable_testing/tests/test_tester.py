@@ -601,6 +601,68 @@ def test_warm_copies_of_joined_tables_let_no_change_of_them_go_by(
     assert tester.table(group) == dict.fromkeys(keys, 3)
 
 
+def adding(factor: int, *outputs: Output) -> Group[str, int]:
+    def add(ctx: Context[str, int], event: int) -> None:
+        ctx.set((ctx.value or 0) + factor * event)
+        for output in outputs:
+            ctx.emit(output.stream, ctx.key, factor)
+
+    return Group("adding", Input(COUNTS, add), *outputs, Persist(Long()))
+
+
+def test_the_next_version_may_join_and_its_new_topics_are_created(tester: Tester) -> None:
+    first, second = adding(1), adding(1000, Output(Stream("added", String(), Long())))
+    tester.run(first)
+    tester.emit(COUNTS, "a", 1)
+    tester.join(second)
+    tester.leave(first, 0)
+    tester.emit(COUNTS, "a", 1)
+    assert tester.table(second) == {"a": 1001}
+    assert [each.value for each in tester.records(second.outputs[0].stream)] == [1000]
+
+
+def test_the_next_version_of_a_group_with_tasks_is_started_with_tasks_of_its_own(tester: Tester) -> None:
+    first, second = adding(1), adding(1000)
+    asked: list[Group[str, int]] = []
+
+    def tasks_of(group: Group[str, int]) -> Any:
+        def make(clock: object, failpoint: object) -> None:
+            asked.append(group)
+
+        return make
+
+    tester.run(first, tasks=tasks_of(first))
+    with pytest.raises(ConfigurationError, match=r"'adding' was run with tasks=.* give tasks= of this one"):
+        tester.join(second)
+    tester.join(second, tasks=tasks_of(second))
+    tester.stop(first)
+    with pytest.raises(ConfigurationError, match="give tasks= of this one"):
+        tester.start(second)
+    tester.start(second, tasks=tasks_of(second))
+    assert asked == [first, second, second, second]
+
+
+def test_after_its_last_member_has_left_a_group_runs_again(tester: Tester) -> None:
+    tester.run(COUNT)
+    tester.emit(EVENTS, "a", "x")
+    tester.leave(COUNT)
+    with pytest.raises(ConfigurationError, match=r"'count' does not run: call tester\.run"):
+        tester.join(COUNT)
+    tester.run(COUNT)
+    tester.emit(EVENTS, "a", "x")
+    assert tester.table(COUNT) == {"a": 2}
+
+
+def test_a_flow_is_no_group_to_stop_or_start(tester: Tester) -> None:
+    flow: Any = Flow("flow")
+    flow.stream(EVENTS).group_by("by-event", lambda event: event, key=String()).count("per-event")
+    tester.run(flow)
+    with pytest.raises(
+        ConfigurationError, match=r"Flow\('flow'\) is no group, .*: flow, flow-by-event\. Give one"
+    ):
+        tester.stop(flow)
+
+
 def test_a_view_is_ready_and_current_whatever_the_size_of_its_table(tester: Tester) -> None:
     table = Table("numbers", String(), Long())
     rows = Stream("numbers", String(), Long())

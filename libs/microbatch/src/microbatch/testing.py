@@ -1,6 +1,7 @@
 """Micro-batches in tests without servers: with embedded rows, or with a central store in memory."""
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -47,6 +48,12 @@ class InMemoryStore:
         metrics = BatchMetrics.register(CollectorRegistry())
         return BatchTasks(self._group, self._driver(), clock, metrics, failpoint, plain=self._plain)
 
+    def of(self, group: MicroBatch) -> "InMemoryStore":
+        """Return the same store for the next version of the program: `tester.start(NEXT, tasks=store.of(NEXT))`."""
+        found = copy(self)
+        found._group = group.over_central_store()  # noqa: SLF001 - its own copy
+        return found
+
     def rows(self, rows: Rows[V], committed: Mapping[TopicPartition, Committed]) -> dict[str, V]:
         """Return the committed rows of a kind, by key.
 
@@ -56,16 +63,12 @@ class InMemoryStore:
         """
         driver, prefix = MemoryDriver(self.server, tenant=self._group.name), rows.key("")
         keys = [key for _, key in self.server.rows if key.startswith(prefix)]
-        stored = driver.read(keys, 0).rows
-        values = {
-            key: row.data if self._plain else self._counting(driver, row, committed)
-            for key, row in stored.items()
-        }
-        return {
-            key[len(prefix) :].decode(): rows.value.decode(value)
-            for key, value in values.items()
-            if value is not None
-        }
+        found = {}
+        for key, row in driver.read(keys, 0).rows.items():
+            value = row.data if self._plain else self._counting(driver, row, committed)
+            if value is not None:
+                found[key[len(prefix) :].decode()] = rows.value.decode(value)
+        return found
 
     def _counting(
         self, driver: Driver, row: Row, committed: Mapping[TopicPartition, Committed]
@@ -73,8 +76,5 @@ class InMemoryStore:
         partition = VersionedCell.decode(row).partition
         offsets = {place.topic: each for place, each in committed.items() if place.partition == partition}
         own = ledger_key(partition)
-        return (
-            Ledger.open(committed_state_of(partition, offsets), driver.read([own], 0).rows.get(own))
-            .read(row)
-            .value
-        )
+        ledger = Ledger.open(committed_state_of(partition, offsets), driver.read([own], 0).rows.get(own))
+        return ledger.read(row).value

@@ -238,7 +238,7 @@ class Tester:
         groups = groups_in(programs)
         self._create_topics(groups, partitions)
         for group in groups:
-            if group.name in self._instances:
+            if self._instances.get(group.name):
                 raise ConfigurationError(
                     f"group {group.name!r} is already running: `join` adds a member, `start` restarts a stopped one"
                 )
@@ -248,14 +248,24 @@ class Tester:
                 self._add(group, guarantee, make_tasks, standby=standby)
         self._work_by_itself()
 
-    def join(self, group: Group[Any, Any]) -> None:
-        """Start another member; partitions move to it."""
+    def join(self, group: Group[Any, Any], *, tasks: MakeTasks | None = None) -> None:
+        """Start another member; partitions move to it.
+
+        Args:
+            group: The group; another graph of the same name is the next version of the program, whose new topics are
+                created: a deployment that replaces the members one by one.
+            tasks: As in `run`: what makes the tasks of the new member, if the next version of a group with `tasks` joins.
+        """
         first = self._of(group)[0]
-        self._add(group, first.settings.guarantee, first.make_tasks, standby=first.settings.standby)
+        make_tasks = self._tasks_of(group, first, tasks)
+        self._add(group, first.settings.guarantee, make_tasks, standby=first.settings.standby)
         self._work_by_itself()
 
     def leave(self, group: Group[Any, Any], member: int = -1) -> None:
-        """Stop a member for good: its handled records are committed, its partitions go to the others."""
+        """Stop a member for good: its handled records are committed, its partitions go to the others.
+
+        After the last one has left, the group can be `run` again.
+        """
         self._of(group).pop(member).stop()
         self._work_by_itself()
 
@@ -265,7 +275,7 @@ class Tester:
             instance.stop()
         self._work_by_itself()
 
-    def start(self, group: Group[Any, Any], *, disk: bool = True) -> None:
+    def start(self, group: Group[Any, Any], *, disk: bool = True, tasks: MakeTasks | None = None) -> None:
         """Start the members that were stopped, have crashed, or were ended by an error.
 
         The next version of a flow is started group by group: `stop` each group of the first version, then `start` each one of
@@ -275,16 +285,30 @@ class Tester:
             group: The group; another graph of the same name is the next version of the program, whose new topics are
                 created.
             disk: Whether they find their local state on disk.
+            tasks: As in `run`: what makes the tasks of the next version of a group that was run with `tasks`.
         """
         for instance in self._of(group):
             if instance.processor is None:
-                if group is not instance.group:
-                    self._create_topics([group])
-                    if instance.make_tasks == instance.group.custom_tasks:
-                        instance.make_tasks = group.custom_tasks
-                    instance.group = group
+                instance.make_tasks = self._tasks_of(group, instance, tasks)
+                instance.group = group
                 instance.start(disk=disk)
         self._work_by_itself()
+
+    def _tasks_of(
+        self, group: Group[Any, Any], before: Instance, tasks: MakeTasks | None
+    ) -> MakeTasks | None:
+        """Return what makes the tasks of a process that starts beside, or after, another one, and create its new topics."""
+        if group is not before.group:
+            self._create_topics([group])
+        if tasks is not None:
+            return tasks
+        if before.make_tasks == before.group.custom_tasks:
+            return group.custom_tasks
+        if group is not before.group:
+            raise ConfigurationError(
+                f"group {group.name!r} was run with tasks=, which make the tasks of the version before: give tasks= of this one"
+            )
+        return before.make_tasks
 
     def _create_topics(self, groups: Sequence[Group[Any, Any]], partitions: int | None = None) -> None:
         running = [
@@ -317,7 +341,7 @@ class Tester:
         """
         if at not in {None, *ALL_STEPS}:
             raise ValueError(f"no failpoint is named {at!r}; there are {', '.join(ALL_STEPS)}")
-        if at is not None and group.name not in self._instances:
+        if at is not None and not self._instances.get(group.name):
             self._at_first[group.name] = (at, times)
         elif at is None:
             self._of(group)[member].kill()
@@ -551,7 +575,7 @@ class Tester:
         *,
         standby: bool | int,
     ) -> None:
-        instances = self._of(group)
+        instances = self._instances[group.name]
         settings = ProcessorSettings(
             instance_id=f"member-{self.kafka.unique()}",
             guarantee=guarantee,
@@ -572,8 +596,13 @@ class Tester:
     def _all(self) -> list[Instance]:
         return [instance for instances in self._instances.values() for instance in instances]
 
-    def _of(self, group: Group[Any, Any]) -> list[Instance]:
-        if group.name not in self._instances:
+    def _of(self, group: Group[Any, Any] | Topology) -> list[Instance]:
+        if not isinstance(group, Group):
+            names = ", ".join(each.name for each in groups_in([group]))
+            raise ConfigurationError(
+                f"{group!r} is no group, but has these: {names}. Give one of its `groups`"
+            )
+        if not self._instances.get(group.name):
             raise ConfigurationError(
                 f"group {group.name!r} does not run: call tester.run({group.name}) first"
             )
@@ -586,12 +615,6 @@ class Tester:
                 f"there is no topic {topic!r}: run a group that uses it first, or tester.create(stream). There are: {there}"
             )
 
-    def _picture(self) -> object:
-        """Return a value that is equal as long as nothing happens."""
-        ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
-        groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
-        views = [progress_of(view) for view, _, _ in self._views]
-        return ends, groups, views, [instance.progress for instance in self._all()]
     def _until_due(self) -> float:
         """Return the seconds until something may happen: a batch that waits for more records is complete when it is due."""
         due = [at for instance in self._all() for at in instance.commits_due]
@@ -602,3 +625,9 @@ class Tester:
         )
         return min(max(waits, _RETRY_SECONDS), _SLICE_SECONDS)
 
+    def _picture(self) -> object:
+        """Return a value that is equal as long as nothing happens."""
+        ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
+        groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
+        views = [progress_of(view) for view, _, _ in self._views]
+        return ends, groups, views, [instance.progress for instance in self._all()]
