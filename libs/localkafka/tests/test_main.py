@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from localkafka.__main__ import running
 from localkafka.process import reserve_port
 
 PROGRAM = [sys.executable, "-m", "localkafka"]
@@ -60,3 +61,10 @@ def test_a_process_id_of_another_program_is_not_mistaken_for_a_broker(tmp_path: 
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "pid").write_text(str(os.getpid()))
     assert "no broker is running" in run("down", data=tmp_path).stdout
+
+
+@pytest.mark.parametrize("text", ["", "none\n"])
+def test_a_file_without_a_process_id_is_ignored(text: str, tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "pid").write_text(text)
+    assert running(tmp_path) == {}

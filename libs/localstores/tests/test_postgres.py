@@ -1,6 +1,8 @@
 """PostgreSQL, started, frozen, aborted, killed and started again."""
 
+import os
 import select
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,6 +12,7 @@ import psycopg
 import pytest
 
 from localkafka.errors import BrokerFailed, SetupError
+from localkafka.waiting import wait_until
 from localstores import postgres
 from localstores.postgres import PostgresServer, find_program
 
@@ -86,3 +89,12 @@ def test_a_machine_without_postgresql_says_what_to_install(
     monkeypatch.setattr(postgres, "_DEBIAN", tmp_path)
     with pytest.raises(SetupError, match="apt-get install postgresql"):
         find_program("initdb")
+
+
+@needs_postgres
+@pytest.mark.parametrize("immediately", [False, True])
+def test_a_server_that_has_died_can_be_stopped(server: PostgresServer, *, immediately: bool) -> None:
+    os.kill(server.pid, signal.SIGQUIT)
+    wait_until(lambda: not server.running)
+    (server.stop_immediately if immediately else server.stop)()
+    assert not server.running

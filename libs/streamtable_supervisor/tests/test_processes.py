@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -18,7 +19,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from streamtable import App, Count, Group, Input, Long, Persist, Stream, String
-from streamtable.errors import RetryLater
+from streamtable.errors import ConfigurationError, RetryLater
 from streamtable_supervisor.processes import number_of_processes
 
 PROGRAM = """
@@ -167,6 +168,14 @@ def test_there_are_at_most_as_many_processes_as_cores_or_partitions() -> None:
     assert said == []
     assert number_of_processes(9, lambda: 4, said.append) == 4
     assert said == ["4 processes are started instead of 9: the inputs have 4 partitions"]
+
+
+@pytest.mark.parametrize("asked", ["2", "many", 0, 1001, True, 1.5])
+def test_anything_but_a_number_of_processes_is_refused(asked: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"processes={asked!r}: expected a number from 1 to 1000, or 'auto'"
+    ):
+        number_of_processes(asked, lambda: 4, print)
 
 
 def test_while_kafka_is_away_as_many_processes_as_asked_for_wait_for_it() -> None:

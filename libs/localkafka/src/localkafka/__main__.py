@@ -31,9 +31,10 @@ def running(data_dir: Path) -> dict[Path, int]:
         )
     found = {}
     for pid_file in sorted(data_dir.glob("*/pid")):
-        pid = int(pid_file.read_text())
+        text = pid_file.read_text().strip()
+        pid = int(text) if text.isdecimal() else 0  # empty if the disk was full when it was written
         # The process id may have been reused by another program.
-        if str(pid_file.parent.resolve() / "server.properties") in _command_line(pid):
+        if pid and str(pid_file.parent.resolve() / "server.properties") in _command_line(pid):
             found[pid_file.parent] = pid
     return found
 

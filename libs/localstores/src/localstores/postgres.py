@@ -87,14 +87,14 @@ class PostgresServer(Server):
 
     def stop(self) -> None:
         """Stop it without waiting for its clients to disconnect (`pg_ctl stop -m fast`); kill it if it takes long."""
-        if self._child:
+        if self.running:
             self.resume()
             os.kill(self.pid, signal.SIGINT)
         super().stop()
 
     def stop_immediately(self) -> None:
         """Abort it and all its sessions (`pg_ctl stop -m immediate`): the next start recovers from its log."""
-        if self._child:
+        if self.running:
             os.kill(self.pid, signal.SIGQUIT)
         super().stop()
 
@@ -117,7 +117,7 @@ class PostgresServer(Server):
 
     def _sessions(self) -> list[int]:
         """The processes that the server has started, for sessions and for itself."""
-        if self._child is None or self._child.returncode is not None:
+        if not self.running:
             return []
         return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 

@@ -50,6 +50,11 @@ class Server(ABC):
         assert self._child, "start it first"
         return self._child.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether its process exists, even if it is frozen."""
+        return self._child is not None and self._child.returncode is None
+
     def ports(self, count: int) -> Sequence[int]:
         """The first one is for clients, the others are for what else it listens to."""
         while len(self._ports) < count:
@@ -68,8 +73,9 @@ class Server(ABC):
             SetupError: its program cannot be had here, or its port.
             BrokerFailed: it ended, or did not answer in `timeout` seconds of an idle machine; with the end of its log.
         """
-        if self._child:
+        if self.running:
             return
+        self.kill()  # one that has ended by itself
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._child = Child(self.command(), self.log_file, detached=self._detached)
         (self.data_dir / "pid").write_text(f"{self._child.pid}\n")

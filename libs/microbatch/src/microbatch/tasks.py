@@ -10,7 +10,7 @@ from microbatch.metrics import BatchMetrics, MeteredDriver
 from microbatch.partition_rows import CentralRows
 from microbatch.stores.port import Driver, Row
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import CommittedState, Ledger, ledger_key, reset_error
+from microbatch.stores.versions import PLAIN, CommittedState, Ledger, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
@@ -19,7 +19,6 @@ from streamtable.base.types import Committed
 from streamtable.errors import Migrated, RetryLater, StateLost
 from streamtable.tables.position import TablePosition
 
-_PLAIN = b"plain"
 _EMBEDDED = (
     "the group has committed with the embedded store, and its rows are in its changelog: a central store would start "
     "empty. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the group another name, or delete its "
@@ -82,7 +81,7 @@ class BatchTasks:
         found = self._store.get_many([ledger_key(partition), kinds.key])
         self._around.failpoint("ledger-read")
         mark, before = found.get(ledger_key(partition)), found.get(kinds.key)
-        if mark is not None and (mark.data == _PLAIN) != self._plain:
+        if mark is not None and (mark.data == PLAIN) != self._plain:
             raise StateLost(
                 f"the rows of the central store {'have' if self._plain else 'are plain, without'} versions: with "
                 f"plain_writes={self._plain} they would be misread. Give plain_writes={not self._plain}, or clear the tenant "
@@ -97,7 +96,7 @@ class BatchTasks:
         record = {kinds.key: kinds.record(before.data if before is not None else None)}
         if self._plain:
             # Without a ledger, its place marks the store as existing since the first commit.
-            self._store.put_many({**record, ledger_key(partition): _PLAIN}, None)
+            self._store.put_many({**record, ledger_key(partition): PLAIN}, None)
         self._around.beginnings.note(partition, committed)
         rows = CentralRows(self._store, partition, ledger, record, self._around.failpoint)
         return BatchTask(self._around, partition, rows)

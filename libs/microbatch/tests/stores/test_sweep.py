@@ -8,7 +8,7 @@ from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Deletion, Driver, Row, SweepDriver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.sweep import NOTES_KEY, Swept, may_go, sweep
-from microbatch.stores.versions import ABSENT, Ledger, Version, VersionedCell, WriteId, ledger_key
+from microbatch.stores.versions import ABSENT, PLAIN, Ledger, Version, VersionedCell, WriteId, ledger_key
 from streamtable.errors import ConfigurationError
 
 MakeDriver = Callable[[str], Driver]
@@ -46,6 +46,14 @@ def rows(make_driver: MakeDriver, tenant: str) -> Tenant:
 @pytest.fixture
 def memory() -> Tenant:
     return Tenant(MemoryDriver(tenant="t"))
+
+
+def test_plain_rows_are_not_swept(memory: Tenant) -> None:
+    memory.store.put_many(
+        {ledger_key(0): PLAIN, b"r/a": b"\x02\x00" + bytes(30)}, None
+    )  # it looks like a deletion
+    with pytest.raises(ConfigurationError, match="the rows of the tenant are plain"):
+        memory.sweep(DAY)
 
 
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)

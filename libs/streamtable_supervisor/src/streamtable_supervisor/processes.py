@@ -54,7 +54,7 @@ def number_of_processes(asked: Processes, partitions: Callable[[], int], say: Ca
     Raises:
         ConfigurationError: It is not a number from 1 to 1000.
     """
-    if asked != "auto" and not (str(asked).isdecimal() and 1 <= asked <= PROCESSES_MAX):
+    if asked != "auto" and not (type(asked) is int and 1 <= asked <= PROCESSES_MAX):
         raise ConfigurationError(
             f"processes={asked!r}: expected a number from 1 to {PROCESSES_MAX}, or 'auto'"
         )

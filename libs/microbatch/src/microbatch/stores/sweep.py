@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from microbatch.stores.port import OWN, Deletion, SweepDriver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import UNOWNED, Ledger, WriteId, ledger_key
+from microbatch.stores.versions import PLAIN, UNOWNED, Ledger, WriteId, ledger_key
 from streamtable.errors import ConfigurationError
 
 NOTES_KEY = OWN + b"sweep"
@@ -79,7 +79,7 @@ def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, 
 
     Raises:
         RetryLater: The store does not answer. Removed rows stay removed.
-        ConfigurationError: `after` is too short.
+        ConfigurationError: `after` is too short, or the rows are plain.
     """
     if after < SHORTEST_WAIT:
         raise ConfigurationError(
@@ -110,6 +110,8 @@ def _look_up(
     rows = store.get_many(new.values())
     for partition, key in new.items():
         row = rows.get(key)
+        if row is not None and row.data == PLAIN:
+            raise ConfigurationError("the rows of the tenant are plain, so none waits for a sweep")
         ledgers[partition] = Ledger.seen(UNOWNED, row)
         epochs[partition] = WriteId.of(row.number).epoch if row else 0
 
