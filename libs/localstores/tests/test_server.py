@@ -1,4 +1,4 @@
-"""What all servers do, with a program that only listens."""
+"""The base of all servers, with a program that only listens."""
 
 import os
 import signal

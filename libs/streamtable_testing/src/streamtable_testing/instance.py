@@ -1,6 +1,6 @@
 """One process of a group under test, over several lives: a kill ends a life, and the disk stays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -9,14 +9,12 @@ from prometheus_client import CollectorRegistry
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable.engine import GroupProcessor, ProcessorSettings
-from streamtable.engine.assignment import FollowedTable
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.group import Group
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.views.lookup import LookupTables
-from streamtable.views.view import View
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
 
@@ -24,9 +22,9 @@ MakeTasks = Callable[[Clock, Failpoint], CustomTasks | None]
 """Makes the task factory of a process."""
 
 
-def progress_of(view: View[Any, Any] | FollowedTable) -> object:
-    """Return a value that does not change while a view reads nothing."""
-    return {partition: (each.offset, each.ready) for partition, each in view.position().items()}
+def progress_of(positions: Mapping[int, Any]) -> object:
+    """Return a value that does not change while a view reads nothing, of its positions."""
+    return {partition: (each.offset, each.ready) for partition, each in positions.items()}
 
 
 class Killed(BaseException):
@@ -169,7 +167,7 @@ class Instance:
             return None
         tasks = self.processor.member.assignment.tasks
         standby = self.processor.member.restorer.standby.positions
-        copies = {name: progress_of(view) for name, view in self.processor.lookups.items()}
+        copies = {name: progress_of(view.position()) for name, view in self.processor.lookups.items()}
         return (
             {partition: dict(task.next_offsets) for partition, task in tasks.items()},
             copies,

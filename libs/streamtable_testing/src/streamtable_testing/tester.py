@@ -629,5 +629,5 @@ class Tester:
         """Return a value that is equal as long as nothing happens."""
         ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
         groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
-        views = [progress_of(view) for view, _, _ in self._views]
+        views = [progress_of(view.position()) for view, _, _ in self._views]
         return ends, groups, views, [instance.progress for instance in self._all()]

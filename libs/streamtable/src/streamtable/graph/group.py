@@ -52,7 +52,7 @@ NAMED_TABLE_CHARACTERS_MAX = 32
 """The limits of the number of named tables and of the length of their names. They keep the metadata that is committed with
 an offset below 1 KB; Kafka accepts 4 KB."""
 _METADATA_CHARS, _INNER_TOPIC_CHARS = 3_600, 60
-"""What the metadata of an offset have for named tables, inputs and inner topics, and what one inner topic takes of them."""
+"""The room in the metadata of an offset for named tables, inputs and inner topics, and the part that an inner topic takes."""
 STATES = "states"
 """The engine's own named tables, with `IDS` and `HANDLED`: the ids of events that are handled once, the values of joined rows that were handled last,
 and the meanings of the state tables of a group."""

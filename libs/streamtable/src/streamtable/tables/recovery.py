@@ -213,9 +213,8 @@ def plan_join(
     load = plan_replica(table, local, now)
     if changes_from is None:
         return load
-    end = _next_offset(
-        TopicPartition(table.topic.name, partition), InputState(committed, marks, changes_from)
-    )
+    place = TopicPartition(table.topic.name, partition)
+    end = _next_offset(place, InputState(committed, marks, changes_from))
     if local and not load.discard and local.changelog > end:
         reason = f"it is at {local.changelog}, beyond {end}, where the group continues"
         load = Load(reason, marks.low)

@@ -196,9 +196,8 @@ class ReplicaSet:
         if not self._replicas:
             return "Kafka has not answered yet"
         loading = [replica.lag for replica in self._replicas if not replica.current]
-        return (
-            f"{len(loading)} of {len(self._replicas)} partitions are loading, {sum(loading):,} records to go"
-        )
+        left = f"{sum(loading):,} records to go"
+        return f"{len(loading)} of {len(self._replicas)} partitions are loading, {left}"
 
     def fail(self, error: Exception) -> None:
         """Stop for good: every query raises this error."""
