@@ -8,7 +8,7 @@ in a processor without lag. It is the processors' engine, without a broker
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import Any, ClassVar, Final, NamedTuple
@@ -81,9 +81,13 @@ class Program:
         key_codec, value_codec = _codecs(self.load(), table, key)
         return _as_text(key_codec, key), None if value is None else _as_text(value_codec, value)
 
+    def is_record(self, table: str, key: bytes) -> bool:
+        """Return whether a row of a micro-batch is the record of its kinds, which names the schemas of all versions that have run."""
+        return table == TABLE and key.startswith(b"\0") and hasattr(self.load(), "rows")
+
     def same(self, table: str, key: bytes, one: bytes, other: bytes) -> bool:
         """Return whether two rows are the same, also if their bytes differ: the fields of JSON may be in another order."""
-        if one == other:
+        if one == other or self.is_record(table, key):
             return True
         _, codec = _codecs(self.load(), table, key)
         try:
@@ -250,9 +254,8 @@ def _chosen(groups: list[Group[Any, Any]], name: str) -> Group[Any, Any]:
         return found
     if len(groups) == 1:
         return groups[0]
-    raise ConfigurationError(
-        f"the graph has no group {name!r}, and more than one: {', '.join(sorted(of_name))}"
-    )
+    names = ", ".join(sorted(of_name))
+    raise ConfigurationError(f"the graph has no group {name!r}, and more than one: {names}")
 
 
 def _codecs(group: Group[Any, Any], table: str, key: bytes) -> tuple[Any, Any]:
@@ -274,8 +277,7 @@ def _exact(codec: Any, data: bytes) -> tuple[Any, str]:
 
 
 def _as_text(codec: Any, data: bytes) -> str:
-    decode: Callable[[bytes], Any] = codec.decode
     try:
-        return json.dumps(decode(data), default=str, ensure_ascii=False)
+        return json.dumps(codec.decode(data), default=str, ensure_ascii=False)
     except StreamtableError:
         return data.hex()

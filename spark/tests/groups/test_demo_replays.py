@@ -10,6 +10,7 @@ from time import sleep
 from typing import Any, Final
 
 import pytest
+from pyspark.sql import Row
 from spark.tests.groups.test_golden import reach_events
 
 from click_count.topics import USER_CLICKS
@@ -18,6 +19,8 @@ from inventory.flow import ADJUSTMENTS, FLOW, MOVEMENTS, PRODUCTS, REORDERS
 from inventory.load import events
 from messaging.groups import BLOCKS, DETECTOR, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
+from microbatch import Batch, MicroBatch, Send
+from microbatch import Rows as Kind
 from servicekit.process.load import LoadOptions
 from streamtable import (
     Avro,
@@ -40,8 +43,10 @@ from streamtable_codecs import Confluent, FileRegistry
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.job_args import arguments, source_of
 from streamtable_spark.jobs.positions import TABLE
+from streamtable_spark.jobs.reconcile import _differs
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, counted, program_of
+from streamtable_spark.transforms.differences import MISSING
 from streamtable_testing import Tester
 from streamtable_testing.replay import Replay
 from streamtable_testing.topic import InMemoryMessage
@@ -331,6 +336,54 @@ def test_rows_of_json_are_the_same_in_another_order_of_fields_and_not_with_anoth
     one: bytes, other: bytes, *, same: bool
 ) -> None:
     assert program_of(f"{__name__}:JSON_ROWS", "rows").same(TABLE, b"k", one, other) is same
+
+
+def total_of(kind: Any) -> MicroBatch:
+    totals = Kind("totals", value=Typed(kind))
+
+    def keep(batch: Batch, send: Send) -> None:
+        for record in batch.records:
+            batch.rows(totals).put(record.key, kind(record.value))
+
+    return MicroBatch("totals", inputs=[AMOUNTS], process=keep, rows=[totals], max_wait=0.1)
+
+
+@dataclass
+class Total:
+    cents: int
+
+
+@dataclass
+class LaterTotal:
+    cents: int
+    note: str = ""
+
+
+AMOUNTS: Final = Stream("amounts", String(), Long())
+TOTALS: Final = total_of(LaterTotal)
+
+
+def test_the_schemas_of_earlier_versions_of_a_micro_batch_are_no_difference(tester: Tester) -> None:
+    first = total_of(Total)
+    tester.run(first)
+    tester.emit(AMOUNTS, "a", 1)
+    tester.stop(first)
+    tester.start(TOTALS)
+    tester.emit(AMOUNTS, "a", 2)
+    live = {record.key() or b"": record.value() or b"" for _, record in tester.kafka.records("totals-table")}
+    replay = Replay(TOTALS, partition=0, partitions=1, now=tester.clock.now())
+    replay.feed("amounts", [record for _, record in tester.kafka.records("amounts")])
+    replay.finish()
+    program, expected = program_of(f"{__name__}:TOTALS", "totals"), replay.rows[TABLE]
+    assert live.keys() == expected.keys() == {b"totals/a", b"\0kinds/0"}
+    assert live[b"\0kinds/0"] != expected[b"\0kinds/0"]
+    assert all(program.same(TABLE, key, expected[key], live[key]) for key in live)
+    replay.close()
+    missing = Row(table=TABLE, key=b"\0kinds/0", difference=MISSING, expected=None, live_value=b"{}")
+    assert not _differs(program, missing)
+    assert _differs(program, Row(**{**missing.asDict(), "key": b"totals/a"}))
+    other = program_of(f"{__name__}:JSON_ROWS", "rows")
+    assert _differs(other, missing)  # such a key is a program's own there
 
 
 def test_rows_of_a_class_differ_in_fields_that_it_does_not_compare() -> None:

@@ -260,10 +260,10 @@ def _difference(row: Row, source: Source) -> Difference:
 
 def _differs(program: Program, row: Row) -> bool:
     """Return whether rows with different bytes also differ when the group's codecs decode them."""
-    expected, live = _in_row(row["expected"]), row["live_value"]
+    table, key, expected = row["table"], bytes(row["key"]), _in_row(row["expected"])
     if row["difference"] != DIFFERENT or expected is None:
-        return True
-    return not program.same(row["table"], bytes(row["key"]), expected, bytes(live))
+        return not program.is_record(table, key)
+    return not program.same(table, key, expected, bytes(row["live_value"]))
 
 
 def _in_row(row: str | None) -> bytes | None:
