@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_312,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500; the lag of groups came from the core, with 27
-    "libs/exactjson": 625,
+    "libs/exactjson": 623,
     "libs/streamtable_codecs": 1_458,
     "libs/streamtable_supervisor": 542,  # aim 500
     "libs/streamtable_cli": 3_721,  # aim 3,200
