@@ -10,7 +10,7 @@ from tests.faults.forked import ForkedChild
 from localkafka.process import Child
 
 THREADED = ("bench.programs.reach_stage", "bench.programs.spark_", "bench.programs.lake_")
-"""How the names of modules begin whose imports start a thread (linear algebra of numpy, Spark), which a fork would not copy."""
+"""The first letters of modules whose imports start a thread (linear algebra of numpy, Spark): a fork would not copy it."""
 
 
 @pytest.fixture(autouse=True)

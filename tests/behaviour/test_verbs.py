@@ -63,7 +63,9 @@ def test_a_joined_table_that_another_group_keeps_is_followed_while_both_run(worl
     }
 
 
-def test_a_joined_table_is_complete_again_after_both_groups_were_away_and_a_disk_was_lost(world: World) -> None:
+def test_a_joined_table_is_complete_again_after_both_groups_were_away_and_a_disk_was_lost(
+    world: World,
+) -> None:
     users, events = users_of(world), text_stream(world, "events")
 
     def look(ctx: Context[str, int], event: str) -> None:

@@ -110,7 +110,9 @@ class Fleet:
 def restart(fleet: Fleet, rng: random.Random) -> None:
     """Stop each process in order and start it again, one after the other, as a deployment does."""
     for name in rng.sample(sorted(fleet.children), len(fleet.children)):
-        time.sleep(READY_SECONDS)  # without it a fast machine has stopped all before one of them has loaded a copy
+        time.sleep(
+            READY_SECONDS
+        )  # without it a fast machine has stopped all before one of them has loaded a copy
         assert fleet.children[name].stop() == 0
         fleet.start(name)
         fleet.wait_member(name)

@@ -515,7 +515,7 @@ def test_a_damaged_store_does_not_undo_a_commit_that_kafka_has(
 def test_damage_that_is_found_right_after_a_commit_does_not_undo_it(
     make_task: MakeTask, batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where rows fall due, the store is asked for rows that are left to be deleted."""
+    """The index of due rows asks the store for rows that are left to be deleted."""
     task = make_task(group_of("per record"))
     task.process(batch("events", [(b"a", b"x")]))
 
