@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -106,6 +107,27 @@ def test_an_unreadable_row_is_left_out_and_counted_without_reading_the_table_aga
     counts.put("user-49", 90)
     wait_until(lambda: first(top) == ("user-49", 90))
     assert (top.top(5).unreadable, counts.scans) == (0, 1)
+
+
+def test_the_list_is_not_ready_while_it_is_made_again_after_rows_became_unreadable(
+    counts: Any, top: TopList[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_until(lambda: answers(top))
+    reading, read, iterate = Event(), Event(), counts.iterate
+
+    def slow(**options: Any) -> Any:
+        reading.set()
+        assert read.wait(60)
+        return iterate(**options)
+
+    monkeypatch.setattr(counts, "iterate", slow)
+    for n in range(10, 50):
+        counts.spoil(f"user-{n}")
+    assert reading.wait(60)
+    with pytest.raises(NotReady):
+        top.top(1)
+    read.set()
+    wait_until(lambda: first(top) == ("user-09", 9))
 
 
 def test_rows_that_were_unreadable_before_are_counted(counts: Any) -> None:

@@ -109,9 +109,10 @@ class TopList(Generic[V]):
             self._thread.join()
 
     def top(self, limit: int) -> Top:
-        """Return the `limit` highest keys. Raises `NotReady` until the table was read once."""
+        """Return the `limit` highest keys. Raises `NotReady` while the list is being made."""
         with self._lock:
-            if self._ranking is None:
+            # After too many members fell, or became unreadable, it is not complete until the table was read again.
+            if self._ranking is None or not self._ranking.complete:
                 raise NotReady("the list is being built; retry the request")
             return Top(self._ranking.top(limit), self._behind_seconds(), len(self._unreadable))
 
@@ -215,7 +216,4 @@ class TopList(Generic[V]):
                 row = None
         with self._lock:
             self._ranking.update(change.key, None if row is None else self._number(row))
-            if self._ranking.complete:
-                return True
-            self._ranking = None
-            return False
+            return self._ranking.complete
