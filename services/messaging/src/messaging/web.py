@@ -29,7 +29,7 @@ from servicekit.http.responses import json_answer
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import UserPath, user_of_path
-from servicekit.tables.protocol import UserTable
+from servicekit.tables.protocol import UserTable, place_of
 
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
@@ -151,14 +151,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
         """The latest messages to a user; empty for a user without messages."""
         user = user_of_path(user)
         answer = feeds.answer(user)
-        body = models.FeedAnswer(
-            user_id=user,
-            messages=_messages(answer.value),
-            partition=answer.partition,
-            offset=answer.offset,
-            age_seconds=answer.age_seconds,
-            stale=answer.stale,
-        )
+        body = models.FeedAnswer(user_id=user, messages=_messages(answer.value), **place_of(answer))
         return json_answer(body, {"Cache-Control": "no-store"})
 
     @app.get(

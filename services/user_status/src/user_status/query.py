@@ -20,7 +20,7 @@ from servicekit.http.table_api import Cursor, IfNoneMatch, PageLimit, etag, even
 from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.tables.listing import LeftOut
-from servicekit.tables.protocol import STALE_SECONDS, TableAnswer, UserTable, age_seconds, why_not_ready
+from servicekit.tables.protocol import TableAnswer, UserTable, freshness, place_of, why_not_ready
 from user_status import models
 from user_status.domain import joined
 
@@ -182,11 +182,8 @@ def _status(row: UserStatus) -> models.Status:
 
 
 def _place(answer: TableAnswer[object]) -> models.Place:
-    return models.Place(
-        partition=answer.partition, offset=answer.offset, age_seconds=answer.age_seconds, stale=answer.stale
-    )
+    return models.Place(**place_of(answer))
 
 
 def _age(table: UserTable[object]) -> models.Age:
-    age = age_seconds(table)
-    return models.Age(age_seconds=age, stale=age > STALE_SECONDS)
+    return models.Age(**freshness(table))

@@ -26,6 +26,7 @@ from servicekit.tables.protocol import (
     WindowTable,
     age_seconds,
     freshness,
+    place_of,
 )
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
@@ -265,13 +266,7 @@ class GrpcTableService(Generic[V]):
         return {self._contract.field: self._contract.value(row)}
 
     def _answer(self, answer: TableAnswer[V], row: V) -> dict[str, Any]:
-        return {
-            **self._row(row),
-            "partition": answer.partition,
-            "offset": answer.offset,
-            "age_seconds": answer.age_seconds,
-            "stale": answer.stale,
-        }
+        return {**self._row(row), **place_of(answer)}
 
     def _prefix(self, request: Any) -> str:
         return _checked(self._keys.check_prefix, request.prefix, "prefix")

@@ -206,12 +206,7 @@ class SendReport:
 
     def members(self) -> Mapping[str, Any]:
         """Return the members of a problem document with this outcome."""
-        return {
-            "accepted": self.accepted,
-            "unknown": self.unknown,
-            "not_sent": self.not_sent,
-            "rejected": self.rejected,
-        }
+        return {name: getattr(self, name) for name in ("accepted", "unknown", "not_sent", "rejected")}
 
 
 async def send_all(

@@ -23,7 +23,14 @@ from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.http.window_events import ClosedSource, LastEventId, WindowPlace
 from servicekit.tables.listing import listing
-from servicekit.tables.protocol import ClosedWindows, UserTable, WindowTable, freshness, why_not_ready
+from servicekit.tables.protocol import (
+    ClosedWindows,
+    UserTable,
+    WindowTable,
+    freshness,
+    place_of,
+    why_not_ready,
+)
 from servicekit.tables.top_list import SIZE, TopList
 
 V = TypeVar("V")
@@ -148,15 +155,7 @@ class GetRow(Operation):
             headers = {"ETag": tag, "Cache-Control": "no-cache"}
             if matches(given["if_none_match"], tag):
                 return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-            body = self.model(
-                **{key_of.member: key},
-                **members,
-                partition=answer.partition,
-                offset=answer.offset,
-                age_seconds=answer.age_seconds,
-                stale=answer.stale,
-            )
-            return json_answer(body, headers)
+            return json_answer(self.model(**{key_of.member: key}, **members, **place_of(answer)), headers)
 
         checks = [only(*key_of.in_query(self.path)), served.writes.dependency if waits else DOES_NOT_WAIT]
         responses: dict[int | str, dict[str, Any]] = {

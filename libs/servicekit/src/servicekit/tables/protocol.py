@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from streamtable.errors import NotReady, UnreadableRow
 
@@ -161,10 +161,16 @@ def age_seconds(table: Readable) -> float:
     return max(position.age_seconds for position in table.position().values())
 
 
-def freshness(table: Readable, behind_seconds: float = 0.0) -> dict[str, float | bool]:
+def freshness(table: Readable, behind_seconds: float = 0.0) -> dict[str, Any]:
     """Return the members of an answer about several users that say how current it is. Raises `NotReady`."""
     age = age_seconds(table) + behind_seconds
     return {"age_seconds": age, "stale": age > STALE_SECONDS}
+
+
+def place_of(answer: TableAnswer[object]) -> dict[str, Any]:
+    """Return the members of an answer about one user that say where its row is, and how current it is."""
+    current = {"age_seconds": answer.age_seconds, "stale": answer.stale}
+    return {"partition": answer.partition, "offset": answer.offset, **current}
 
 
 def why_not_ready(*tables: Readable) -> str:
