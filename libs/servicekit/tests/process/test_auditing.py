@@ -1,6 +1,7 @@
 """The sinks of the audit trail: the log and a topic."""
 
 import json
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from servicekit.http.audit import AuditEntry
 from servicekit.process.auditing import auditing
-from streamtable import Kafka
+from streamtable import Ack, Kafka
 
 ENTRY = AuditEntry("alice", "POST", "/clicks", "10.0.0.7", 201)
 
@@ -32,6 +33,31 @@ def test_an_entry_is_logged() -> None:
             "status": 201,
         }
     ]
+
+
+def test_an_entry_is_logged_only_and_does_not_wait_while_too_many_are_not_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Silent:
+        def __init__(self, *_: object) -> None:
+            self.sent: list[Future[Ack]] = []
+
+        def emit(self, _key: str, _record: object) -> Future[Ack]:
+            self.sent.append(Future())
+            return self.sent[-1]
+
+        def close(self, _timeout: float) -> None: ...
+
+    silent = Silent()
+    monkeypatch.setattr("servicekit.process.auditing.Emitter", lambda *_: silent)
+    with capture_logs() as logged, auditing("shop", "one", Kafka("127.0.0.1:1"), "audit") as note:
+        for _ in range(5001):
+            note(ENTRY)
+        assert len(silent.sent) == 5000
+        assert [line["event"] for line in logged[-2:]] == ["audit", "an audit record was not sent"]
+        silent.sent[0].set_result(Ack("audit", 0, 1))
+        note(ENTRY)
+        assert len(silent.sent) == 5001
 
 
 @pytest.mark.broker

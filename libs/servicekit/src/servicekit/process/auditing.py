@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from threading import Semaphore
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 _CLOSE_SECONDS: Final = 5.0
+# Of 4 KB at most each, fewer than the queue of the emitter takes: `emit` never waits.
+_PENDING_MAX: Final = 5000
 Write = Callable[[AuditEntry], None]
 
 
 @contextmanager
 def auditing(service: str, instance: str, kafka: Kafka, topic: str | None) -> Iterator[Write]:
     """Yield the sink of the audit trail for the block; at its end pending entries are awaited.
+
+    While Kafka does not acknowledge them, 5,000 records wait; further entries are logged only, with a warning.
 
     Args:
         service: The name of the service, which is the key of its records.
@@ -35,14 +40,24 @@ def auditing(service: str, instance: str, kafka: Kafka, topic: str | None) -> It
         return
     stream: Stream[str, Any] = Stream(topic, key=String(), value=Json())
     emitter = Emitter(stream, kafka)
+    room = Semaphore(_PENDING_MAX)
+
+    def done(sent: "Future[Any]") -> None:
+        room.release()
+        if (error := sent.exception()) is not None:
+            log.warning("an audit record was not acknowledged", reason=str(error))
 
     def write(entry: AuditEntry) -> None:
         _log(service, entry)
+        if not room.acquire(blocking=False):
+            log.warning("an audit record was not sent", reason=f"{_PENDING_MAX:,} are not acknowledged")
+            return
         at = time.time_ns() // 1_000_000
         record = {"at": at, "service": service, "instance": instance, **asdict(entry)}
         try:
-            emitter.emit(service, record).add_done_callback(_report)
+            emitter.emit(service, record).add_done_callback(done)
         except StreamtableError as error:
+            room.release()
             log.warning("an audit record was not sent", reason=str(error))
 
     try:
@@ -56,9 +71,3 @@ def auditing(service: str, instance: str, kafka: Kafka, topic: str | None) -> It
 
 def _log(service: str, entry: AuditEntry) -> None:
     log.info("audit", service=service, **asdict(entry))
-
-
-def _report(sent: "Future[Any]") -> None:
-    error = None if sent.cancelled() else sent.exception()
-    if error is not None:
-        log.warning("an audit record was not acknowledged", reason=str(error))
