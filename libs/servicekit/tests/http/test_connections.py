@@ -6,11 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import repeat
 from threading import Event, Thread
 
 import httpx
 import pytest
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from localkafka.waiting import Deadline, wait_until
 from servicekit.auth.proxies import TrustedProxies, networks_of
@@ -54,6 +55,10 @@ class World:
         def large() -> Response:
             return Response(b"x" * LARGE)
 
+        @app.get("/endless")
+        async def endless() -> Response:
+            return StreamingResponse(repeat(b"x" * 1000), media_type="text/event-stream")
+
         @app.get("/job")
         def job() -> str:
             self.entered.set()
@@ -67,10 +72,14 @@ class World:
         self._stack.callback(self.server.stop)
         self._stack.callback(self.release.set)
 
-    def connect(self, source: str = "127.0.0.1") -> socket.socket:
-        address = ("127.0.0.1", httpx.URL(self.url).port or 0)
-        connection = socket.create_connection(address, timeout=60, source_address=(source, 0))
-        return self._stack.enter_context(connection)
+    def connect(self, source: str = "127.0.0.1", buffer_bytes: int | None = None) -> socket.socket:
+        connection = self._stack.enter_context(socket.socket())
+        connection.settimeout(60)
+        if buffer_bytes is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        connection.bind((source, 0))
+        connection.connect(("127.0.0.1", httpx.URL(self.url).port or 0))
+        return connection
 
     def raw(self, request: bytes) -> bytes:
         connection = self.connect()
@@ -101,6 +110,14 @@ def until(connection: socket.socket, ending: bytes) -> bytes:
     while not data.endswith(ending) and (part := connection.recv(65536)):
         data += part
     return data
+
+
+def until_read(connection: socket.socket, size: int) -> None:
+    """Read this many bytes."""
+    while size > 0:
+        part = connection.recv(size)
+        assert part
+        size -= len(part)
 
 
 def is_open(connection: socket.socket) -> bool:
@@ -191,6 +208,23 @@ def test_a_response_that_is_read_slowly_is_sent_completely(world: World) -> None
         time.sleep(0.1)
     assert time.monotonic() - begun > 2.0
     assert world.dropped == {}
+
+
+def test_a_stream_that_is_filled_as_fast_as_it_is_read_is_not_dropped(world: World) -> None:
+    world.start(ConnectionLimits(answer_seconds=2.0))
+    connection = world.connect(
+        buffer_bytes=65536
+    )  # a larger one asks for more in steps that take too long here
+    connection.sendall(GET.replace(b"/livez", b"/endless"))
+    until_read(connection, 100_000)
+    (served,) = world.server.connections._open
+    wait_until(lambda: served.transport.get_write_buffer_size() > 0)
+    begun = time.monotonic()
+    while time.monotonic() - begun < 4.0:
+        until_read(connection, 10_000)
+        time.sleep(0.1)
+    assert world.dropped == {}
+    wait_until(lambda: world.dropped == {ANSWER_NOT_TAKEN: 1})
 
 
 def test_the_connection_that_waits_longest_makes_room_for_a_new_one(world: World) -> None:

@@ -20,6 +20,7 @@ from localkafka.waiting import Deadline, wait_until
 from servicekit.auth.access import Admission
 from servicekit.auth.authentication import Caller, Unauthenticated
 from servicekit.http.app import HttpEdge, build_app
+from servicekit.http.connections import ConnectionLimits
 from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
 from servicekit.http.responses import json_answer
@@ -69,7 +70,7 @@ class Service:
     def __init__(self) -> None:
         self.feed = Feed()
         self.streams = Streams(limit=2)
-        self.events = EventStreams(self.streams, heartbeat_seconds=0.2, send_seconds=0.5)
+        self.events = EventStreams(self.streams, heartbeat_seconds=0.2)
         limits = RequestLimits(deadline_seconds=3)
         app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", limits=limits)
 
@@ -78,7 +79,8 @@ class Service:
             self.source = self.feed.open()  # kept, so that garbage collection does not close it
             return self.events.response(self.source)
 
-        self.server = HttpServer(app, "127.0.0.1", 0, streams=self.streams)
+        slow = ConnectionLimits(answer_seconds=0.5)
+        self.server = HttpServer(app, "127.0.0.1", 0, streams=self.streams, limits=slow)
         self.url = self.server.start() + "/events"
 
 

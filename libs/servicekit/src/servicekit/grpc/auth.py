@@ -38,12 +38,8 @@ def check_callers(admission: Admission, scope: str = "read", proxies: TrustedPro
         except Forbidden as error:
             raise CallRefused(grpc.StatusCode.PERMISSION_DENIED, str(error), reason="MISSING_SCOPE") from None
         except TooOften as error:
-            raise CallRefused(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                str(error),
-                reason="RATE_LIMIT",
-                retry_seconds=error.retry_after,
-            ) from None
+            code, later = grpc.StatusCode.RESOURCE_EXHAUSTED, error.retry_after
+            raise CallRefused(code, str(error), reason="RATE_LIMIT", retry_seconds=later) from None
         return admitted.still_valid if admitted.caller else None
 
     return check

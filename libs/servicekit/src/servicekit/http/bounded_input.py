@@ -39,13 +39,20 @@ class BoundedFlow(FlowControl):
 
 
 class BoundedParser(h11.Connection):
-    """h11's parser, which refuses bodies of very many chunks.
+    """h11's parser, which refuses bodies of very many chunks, and counts the bytes of answers.
 
     It parses all that has arrived in one go: a read of 256 KiB can hold 44,000 chunks of one byte, 0.16 s of work in which
     the event loop serves no other connection.
     """
 
+    answer_bytes = 0
+    """The bytes of all answers of the connection that were given to its transport."""
     _chunks = 0
+
+    def send(self, event: Any) -> Any:
+        data: Any = super().send(event)
+        self.answer_bytes += len(data or b"")
+        return data
 
     def next_event(self) -> Any:
         event = super().next_event()

@@ -7,8 +7,11 @@ closed for the new one.
 
 import asyncio
 import sys
+import termios
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from fcntl import ioctl
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -125,14 +128,14 @@ class BoundedProtocol(H11Protocol):
 
     def __init__(self, all_connections: HttpConnections, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.conn = BoundedParser(h11.SERVER, HEAD_BYTES)
+        self.conn: BoundedParser = BoundedParser(h11.SERVER, HEAD_BYTES)
         self.peer = ""
         self.of_proxy = False
         self._all = all_connections
         self._idle = False  # between two requests, where uvicorn's own timer runs
         self._waits_since = 0.0
         self._unsent_since = 0.0
-        self._unsent_bytes = 0
+        self._taken_bytes = -ANSWER_BYTES_MIN
 
     @property
     def waits(self) -> bool:
@@ -175,10 +178,14 @@ class BoundedProtocol(H11Protocol):
         unsent = self.transport.get_write_buffer_size()
         if unsent:
             self._waits_since = now  # it waits for a head only after its response was read
-            if not self._unsent_bytes or unsent <= self._unsent_bytes - ANSWER_BYTES_MIN:
-                self._unsent_bytes, self._unsent_since = unsent, now
+            # Not the unsent bytes alone: of a stream they are as many as before, however much is read.
+            taken = self.conn.answer_bytes - unsent - _unacknowledged(self.transport)
+            if taken >= self._taken_bytes + ANSWER_BYTES_MIN:
+                self._taken_bytes, self._unsent_since = taken, now
             return ANSWER_NOT_TAKEN if now - self._unsent_since > self._all.limits.answer_seconds else None
-        self._unsent_bytes = 0
+        self._taken_bytes = (
+            -ANSWER_BYTES_MIN
+        )  # the next answer that is not sent at once has its time from then on
         waits_for_head = self._waits_for_head and not self._idle
         too_slow = now - self._waits_since > self._all.limits.head_seconds
         return HEAD_TOO_SLOW if waits_for_head and too_slow else None
@@ -209,3 +216,11 @@ class BoundedProtocol(H11Protocol):
     def _begin_to_wait(self) -> None:
         self._waits_since = self.loop.time()
         self._all.begin_to_wait(self)
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Return the sent bytes that the client has not acknowledged. The kernel keeps megabytes, and asks for more in large steps."""
+    with suppress(OSError):  # where the system does not count them
+        queued = ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(queued, sys.byteorder)
+    return 0

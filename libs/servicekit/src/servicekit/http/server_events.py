@@ -1,14 +1,14 @@
 """Server-sent events from an awaitable source, such as a watch on a view: a stream takes no thread.
 
 It uses a response class of its own: it shares limits and shutdown with the service's other streams, its server may run in
-any thread, and a caller that does not read is disconnected.
+any thread. `servicekit.http.connections` disconnects a caller that does not read.
 """
 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -68,7 +68,6 @@ class EventStreams:
             reader.
         of_many_per_peer: The maximum number of those to one address.
         heartbeat_seconds: A comment is sent after this time without events, so that proxies keep the connection.
-        send_seconds: A caller that reads nothing for this time is disconnected.
         recheck_seconds: The interval at which the credentials of open streams are checked again.
     """
 
@@ -80,14 +79,12 @@ class EventStreams:
         of_many: int = 100,
         of_many_per_peer: int = 8,
         heartbeat_seconds: float = 15.0,
-        send_seconds: float = 10.0,
         recheck_seconds: float = RECHECK_SECONDS,
     ) -> None:
         self.streams = streams
         self._places = PeerPlaces(streams.limit, per_peer)
         self._places_of_many = PeerPlaces(of_many, of_many_per_peer)
         self.heartbeat_seconds = heartbeat_seconds
-        self.send_seconds = send_seconds
         self.recheck_seconds = recheck_seconds
         self.pool = ThreadPoolExecutor(_OPENING_MAX, thread_name_prefix="events")
 
@@ -147,31 +144,31 @@ class _EventResponse(Response):
                 valid = ended_when_invalid(
                     scope.get(STILL_VALID), partial(_end, over), self._owner.recheck_seconds
                 )
-                with suppress(TimeoutError), valid:
+                with valid:
                     await unless(over, self._pump(next_event, send))
-                    await self._send(send, b"", more=False)
+                    await _send(send, b"", more=False)
             finally:
                 gone.cancel()
                 await asyncio.shield(self._in_thread(self._source.__exit__, None, None, None))
 
     async def _pump(self, next_event: Source, send: Send) -> None:
         """Send events until the last one, or until cancelled."""
-        await self._send(send, b"retry: 3000\n\n")
+        await _send(send, b"retry: 3000\n\n")
         while True:
             try:
                 event = await next_event(self._owner.heartbeat_seconds)
             except StopAsyncIteration:
                 return
-            await self._send(send, b": still here\n\n" if event is None else event.encoded)
+            await _send(send, b": still here\n\n" if event is None else event.encoded)
             # While events wait and the caller reads, nothing above suspends: other requests get a turn after each event.
             await asyncio.sleep(0)
 
-    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
-        async with asyncio.timeout(self._owner.send_seconds):
-            await send({"type": "http.response.body", "body": data, "more_body": more})
-
     def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._owner.pool, function, *arguments)
+
+
+async def _send(send: Send, data: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
 async def _disconnected(receive: Receive, over: "asyncio.Future[Any]") -> None:

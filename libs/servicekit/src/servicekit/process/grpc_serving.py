@@ -82,12 +82,8 @@ def grpc_server(
     """
     require_grpc_callers(runtime)
     edge = runtime.edge
-    limits = GrpcLimits(
-        connections=edge.grpc_connections,
-        streams=edge.grpc_streams,
-        streams_per_peer=edge.grpc_streams_per_peer,
-    )
-    rest, calls = edge.connections, limits.connections  # REST for health and metrics
+    rest, calls = edge.connections, edge.grpc_connections  # REST for health and metrics
+    most, per_peer = edge.grpc_streams, edge.grpc_streams_per_peer
     allow_connections(rest + calls, f"SERVICEKIT_CONNECTIONS={rest} and SERVICEKIT_GRPC_CONNECTIONS={calls}")
     host, port = runtime.settings.grpc_address
     files = edge.grpc_certificate_file, edge.grpc_key_file, edge.grpc_client_authorities_file
@@ -102,6 +98,6 @@ def grpc_server(
         metrics=CallMetrics.register(runtime.registry),
         tracer=runtime.tracer,
         credentials=credentials_of(*files),
-        limits=limits,
+        limits=GrpcLimits(connections=calls, streams=most, streams_per_peer=per_peer),
         proxies=edge.proxies,
     )

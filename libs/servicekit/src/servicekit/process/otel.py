@@ -84,12 +84,8 @@ class OpenTelemetry:
         return self._begin(f"commit {group}", SpanKind.CLIENT, facts, sources)
 
     def apply(self, view: str, records: RecordBatch) -> "_Span":
-        facts: dict[str, Fact] = {
-            "system": "kafka",
-            "operation": "apply",
-            "topic": records.topic,
-            "view": view,
-        }
+        facts: dict[str, Fact] = {"system": "kafka", "operation": "apply", "view": view}
+        facts["topic"] = records.topic
         facts |= {"partition": records.partition, "offset": records.first_offset, "records": len(records)}
         return self._begin(f"apply {records.topic}", SpanKind.CONSUMER, facts, contexts([records]))
 
