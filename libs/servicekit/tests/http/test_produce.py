@@ -1,6 +1,6 @@
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 import httpx
@@ -60,9 +60,9 @@ class MemoryEmitter:
 class Service:
     """A service that sends the records of a request; its guard gives a request up after a deadline."""
 
-    def __init__(self, timeouts: SendTimeouts, deadline_seconds: float) -> None:
+    def __init__(self, timeouts: SendTimeouts, deadline_seconds: float, queue_seconds: float = 30.0) -> None:
         self.emitter = MemoryEmitter()
-        limits = RequestLimits(queue_seconds=30.0, deadline_seconds=deadline_seconds)
+        limits = RequestLimits(queue_seconds=queue_seconds, deadline_seconds=deadline_seconds)
         app = build_app("test", "1.0.0", ready=lambda: True, metrics=lambda: b"", limits=limits)
 
         @app.post("/records")
@@ -188,3 +188,18 @@ def test_a_request_that_finds_no_thread_before_its_deadline_sends_nothing(slow_s
     slow_service.emitter.hold.set()
     slow_service.server.stop()
     assert slow_service.emitter.records == ["held", "held"]
+
+
+def test_a_request_that_gets_no_thread_in_time_is_refused_and_sends_nothing_later() -> None:
+    with Service(TIMEOUTS, deadline_seconds=60, queue_seconds=0.2) as service, ThreadPoolExecutor() as pool:
+        held = [pool.submit(service.post, "held") for _ in range(2)]  # as many as the server has threads
+        for _ in held:
+            assert service.emitter.held.acquire(timeout=60)
+        refused = service.post("a", "b")
+        assert not any(each.done() for each in held)
+        service.emitter.hold.set()
+        service.server.stop()
+    assert refused.status_code == 503
+    assert refused.json()["detail"] == "too many requests at once; retry the request"
+    assert lists(refused) == ([], IDS[:2], IDS[:2], [])
+    assert service.emitter.records == ["held", "held"]

@@ -29,7 +29,7 @@ class World:
             "test",
             "1",
             ready=lambda: True,
-            metrics=lambda: b"",
+            metrics=lambda: b"up 1",
             limits=RequestLimits(requests=requests, queue_seconds=1.5, deadline_seconds=600),
         )
 
@@ -79,6 +79,13 @@ def test_a_request_that_was_not_begun_in_time_is_rejected_and_never_begun(world:
     assert first.result().json() == 0
     assert world.ask("/job/9").result().json() == 9
     assert world.begun == [0, 9]
+
+
+def test_the_metrics_page_answers_while_all_threads_wait(world: World) -> None:
+    first = world.ask("/job/0")
+    wait_until(begun(world, 0))
+    assert world.ask("/metrics").result().text == "up 1"
+    assert not first.done()
 
 
 def test_a_handler_in_the_event_loop_and_livez_need_no_thread(world: World) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -285,8 +287,11 @@ def _add_health(
         shown = details()
         return JSONResponse({"status": "ready", **({"details": shown} if shown else {})})
 
-    def metrics_page() -> Response:
-        return Response(metrics(), media_type=METRICS_MEDIA_TYPE)
+    # With a thread of its own, so that an outage can be seen.
+    scraping = CapacityLimiter(1)
+
+    async def metrics_page() -> Response:
+        return Response(await run_sync(metrics, limiter=scraping), media_type=METRICS_MEDIA_TYPE)
 
     for path, page in (("/livez", livez), ("/readyz", readyz), ("/metrics", metrics_page)):
         app.add_api_route(path, page, methods=["GET"], include_in_schema=False)

@@ -13,8 +13,8 @@ from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.http.deadline import RequestDeadline
-from servicekit.http.problems import Problem, invalid, overloaded, unavailable
-from servicekit.http.threads import BEGIN_BY
+from servicekit.http.problems import Problem, invalid, unavailable
+from servicekit.http.threads import BEGIN_BY, in_time
 from servicekit.tables.listing import NoPrefixes
 from streamtable.errors import RetryLater, UnreadableRow
 
@@ -157,11 +157,7 @@ class Guard:
 
     async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
         until = asyncio.get_running_loop().time() + self._limits.queue_seconds
-        try:
-            async with asyncio.timeout_at(until):
-                await self._slots.acquire()
-        except TimeoutError:
-            raise overloaded() from None
+        await in_time(self._slots.acquire(), until)
         # A task of its own, because a handler that blocks in a worker thread cannot be cancelled, only abandoned. It
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
-from anyio.to_thread import run_sync
 from fastapi import Request
 from pydantic import BaseModel, Field
 
 from servicekit.http.deadline import deadline_of
 from servicekit.http.problems import MEDIA_TYPE, Problem
 from servicekit.http.read_your_writes import DESCRIPTION
+from servicekit.http.threads import run_in_thread
 from streamtable.base.types import Ack
 from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
 
@@ -224,14 +224,14 @@ async def send_all(
         The members of `Accepted` for each record.
 
     Raises:
-        Problem: Not all were acknowledged in time; it lists the outcome of each.
+        Problem: Not all were acknowledged in time, or no thread was free to send them; it lists the outcome of each.
         StreamtableError: The service is misconfigured, for example its user may not write to the topic.
     """
     sending = Sending(emitter, outgoing)
     deadline = deadline_of(request.scope)
     deadline.report = lambda: sending.report().members()
     end = min(time.monotonic() + timeouts.wait, deadline.at - _MARGIN_SECONDS)
-    await run_sync(sending.run, end)
+    await run_in_thread(sending.run, end)
     report = sending.report()
     if report.failure is not None:
         raise report.failure
