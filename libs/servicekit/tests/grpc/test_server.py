@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from localkafka.waiting import wait_until
 from servicekit.auth.proxies import TrustedProxies, networks_of
 from servicekit.grpc.errors import CallRefused
-from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.guard import HEALTH_WATCHES_MAX, GrpcLimits
 from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
 from streamtable.errors import ConfigurationError, NotReady
@@ -265,6 +265,32 @@ def test_a_peer_with_fewer_streams_gets_a_place_of_the_peer_with_most(echo: Echo
         for stream in (*many[1:], few):
             assert not stream.done()
             stream.cancel()
+    server.stop()
+
+
+def test_one_peer_cannot_take_all_places_of_health_watches(echo: Echo) -> None:
+    """The peers are distinguished by a proxy."""
+    proxies = TrustedProxies(networks_of("127.0.0.1"))
+    server = GrpcServer(
+        "127.0.0.1", 0, echo.register, ready=lambda: True, streams=echo.streams, proxies=proxies
+    )
+    with grpc.insecure_channel(server.start()) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+
+        def watch_for(caller: str) -> Any:
+            watch = stub.Watch(
+                health_pb2.HealthCheckRequest(), metadata=(("forwarded", f"for={caller}"),), timeout=60
+            )
+            assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+            return watch
+
+        many = [watch_for("192.0.2.1") for _ in range(HEALTH_WATCHES_MAX)]
+        few = watch_for("192.0.2.2")
+        assert code_of(lambda: next(many[0])) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert code_of(lambda: watch_for("192.0.2.1")) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        for watch in (*many[1:], few):
+            assert not watch.done()
+            watch.cancel()
     server.stop()
 
 

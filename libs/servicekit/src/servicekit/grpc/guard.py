@@ -31,6 +31,7 @@ _EARLY_SHARE: Final = 0.1
 """The share of a call's time so far, and in seconds the most, that may be left here when the caller's deadline ends it."""
 _EARLY_SECONDS: Final = 0.25
 _HEALTH: Final = "/grpc.health.v1.Health/"
+HEALTH_WATCHES_MAX: Final = 64
 _FAREWELL_SECONDS: Final = 1.0
 _PEER_SHARE_PERCENT: Final = 75
 """The share of the unary calls at a time that one address may have, so that others find a place beside it."""
@@ -117,6 +118,8 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         self.limits = limits
         self.proxies = proxies
         self.streams = PeerPlaces(limits.streams, limits.streams_per_peer)
+        # Separate places: any client may watch health, and must not take the places of callers.
+        self.health_watches = PeerPlaces(HEALTH_WATCHES_MAX, HEALTH_WATCHES_MAX)
         self.check = check
         self.metrics = metrics
         self.tracer = tracer
@@ -264,9 +267,8 @@ class _Method:
         The block is cancelled when another stream gets the place, and raises `GaveWay`, or when the credential is no longer
         valid, and raises `CallRefused`.
         """
-        if self._path.startswith(_HEALTH):
-            yield _nothing  # the health service has its own limit
-            return
+        of_health = self._path.startswith(_HEALTH)
+        places = self._guard.health_watches if of_health else self._guard.streams
         patience = asyncio.timeout(None)
         reason: Exception = GaveWay("another address has fewer streams")
 
@@ -284,7 +286,7 @@ class _Method:
             async with patience:
                 peer = peer_name(caller_host(context, self._guard.proxies))
                 with (
-                    self._guard.streams.take(peer, give_way) as active,
+                    places.take(peer, give_way) as active,
                     ended_when_invalid(still_valid, expire, self._guard.limits.recheck_seconds),
                 ):
                     yield active
@@ -332,10 +334,6 @@ class _Method:
         metrics.handled.labels(*self._labels, code.name).inc()
         if not self._found.response_streaming:
             metrics.seconds.labels(*self._labels).observe(time.monotonic() - begun)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _run_slice(slices: Generator[None, None, Any]) -> tuple[Any] | None:

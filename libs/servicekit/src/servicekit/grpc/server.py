@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.grpc.errors import CallRefused
-from servicekit.grpc.guard import CallGuard, Check, GrpcLimits
+from servicekit.grpc.guard import HEALTH_WATCHES_MAX, CallGuard, Check, GrpcLimits
 from servicekit.grpc.metrics import CallMetrics
 from servicekit.output import say
 from servicekit.streams import Streams
@@ -20,7 +20,6 @@ from servicekit.tracing import ServerTracer
 from streamtable.errors import ConfigurationError
 
 _HEALTH_WATCH_SECONDS: Final = 0.5
-_HEALTH_WATCHES_MAX: Final = 64
 _GRPCIO_LOG: Final = "grpc._cython.cygrpc"
 _UNSENT_ANSWER: Final = "ExecuteBatchError raised in core"
 
@@ -65,8 +64,8 @@ class GrpcServer:
         self._port = port
         self._register = register
         self._streams = streams
-        # Separate streams: any client may watch health, and must not take the places of callers.
-        self._health_watches = Streams(_HEALTH_WATCHES_MAX)
+        # The guard limits them. One that is replaced by another is counted here until it has ended.
+        self._health_watches = Streams(2 * HEALTH_WATCHES_MAX)
         self._health = _Health(lambda: ready() and not streams.stopping, self._health_watches)
         self._services = services
         self._credentials = credentials
