@@ -1,7 +1,10 @@
+from datetime import timedelta
+
 import pytest
 
 from inventory.main import tables_of
 from inventory.settings import InventorySettings
+from streamtable import EventTime
 from streamtable.errors import ConfigurationError
 
 
@@ -28,3 +31,10 @@ def test_an_invalid_setting_is_reported_by_name() -> None:
 def test_the_supplier_must_be_a_url_of_http_with_a_host(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"INVENTORY_SUPPLIER=.*: expected http://host:port"):
         InventorySettings.from_environment({"INVENTORY_SUPPLIER": url})
+
+
+def test_events_may_be_ahead_by_an_hour_at_most_as_in_flows() -> None:
+    settings = InventorySettings.from_environment({"INVENTORY_MAX_AHEAD_SECONDS": "3600"})
+    assert timedelta(seconds=settings.max_ahead_seconds) == EventTime().max_ahead
+    with pytest.raises(ConfigurationError, match=r"INVENTORY_MAX_AHEAD_SECONDS=.3601.: expected"):
+        InventorySettings.from_environment({"INVENTORY_MAX_AHEAD_SECONDS": "3601"})

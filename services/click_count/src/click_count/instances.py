@@ -91,22 +91,10 @@ def shards(
             "--over shards needs CLICK_COUNT_QUERY_ADDRESS: host:port where the other services reach this one at its "
             "STREAMTABLE_GRPC_ADDRESS"
         )
-    asking = _asking(runtime)
+    place = f"{service.group}-{name}", service.query_address
+    asking = {"serve": False, "stale_ok": STALE_SECONDS, **_asking(runtime)}
     with serving.local(runtime, name) as app, ExitStack() as opened:
-        views = [
-            opened.enter_context(
-                SharedView(
-                    app,
-                    table,
-                    f"{service.group}-{name}",
-                    service.query_address,
-                    serve=False,
-                    stale_ok=STALE_SECONDS,
-                    **asking,
-                )
-            )
-            for table in tables
-        ]
+        views = [opened.enter_context(SharedView(app, table, *place, **asking)) for table in tables]
         opened.enter_context(_serving(runtime, [view.shard for view in views]))
         yield [opened.enter_context(RemoteTable(view)) for view in views]
 

@@ -3,8 +3,9 @@
 from dataclasses import field
 from typing import ClassVar
 
+from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.process.edge_settings import ExistingFile
-from servicekit.process.service_settings import ServiceSettings
+from servicekit.process.service_settings import AheadInFlow, ServiceSettings
 
 
 class ClickSettings(ServiceSettings):
@@ -23,6 +24,7 @@ class ClickSettings(ServiceSettings):
     env_prefix: ClassVar[str] = "CLICK_COUNT_"
 
     group: str = "click-count"
+    max_ahead_seconds: AheadInFlow = MAX_AHEAD_SECONDS
     windows: str | None = None
     lake: str | None = None
     query_address: str | None = None

@@ -4,7 +4,8 @@ from dataclasses import field
 from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
 
-from servicekit.process.service_settings import ServiceSettings
+from contracts.event_time import MAX_AHEAD_SECONDS
+from servicekit.process.service_settings import AheadInFlow, ServiceSettings
 
 SUPPLIER: Final = "http://127.0.0.1:8090"
 
@@ -29,5 +30,6 @@ class InventorySettings(ServiceSettings):
     env_prefix: ClassVar[str] = "INVENTORY_"
 
     group: str = "inventory"
+    max_ahead_seconds: AheadInFlow = MAX_AHEAD_SECONDS
     postgres_url: str | None = field(default=None, repr=False)
     supplier: Annotated[str, _http_url] = SUPPLIER

@@ -14,6 +14,10 @@ def _secret(text: object) -> object:
     return text
 
 
+AheadInFlow = Annotated[float, seconds(0, 3600)]
+"""The field `max_ahead_seconds` of a service with a flow, which handles no event that is more than an hour ahead."""
+
+
 class ServiceSettings(EnvironmentSettings):
     """Settings of a service; a subclass defines the prefix of its variables.
 
