@@ -142,6 +142,7 @@ BAD_CLICKS = [
     click(url=""),
     click(url="x" * 2049),
     click(url="a\r\nb"),
+    click(url="https://example.org/\ufffd"),  # as no address can ask for it
     click(url=["https://example.org/"]),
     click(id="7"),
     click(id="urn:uuid:" + ID),

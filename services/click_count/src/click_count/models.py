@@ -3,15 +3,14 @@
 from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from servicekit.http.app import Strict
 from servicekit.http.emitter_api import accepted_model
-from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
+from servicekit.http.fields import CANONICAL_UUID, LINE_SCHEMA, TIME_MS
 from servicekit.http.models import answer_model, page_model, top_model, windows_model
 from servicekit.http.user_ids import UserId
-
-URL_CHARACTERS_MAX = 2048
+from servicekit.tables.urls import URL_CHARACTERS_MAX, url
 
 
 class Click(Strict):
@@ -23,10 +22,11 @@ class Click(Strict):
         Field(
             min_length=1,
             max_length=URL_CHARACTERS_MAX,
+            description="without U+FFFD",  # which the released pattern allows
             json_schema_extra=LINE_SCHEMA,
             examples=["https://example.org/"],
         ),
-        LINE,
+        AfterValidator(url),
     ]
     id: Annotated[
         UUID | None,
