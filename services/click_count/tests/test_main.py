@@ -65,6 +65,15 @@ def test_otherwise_it_names_the_address_and_goes_on_trying_until_it_is_stopped(n
         assert process.wait(60) == 0
 
 
+def test_workers_that_would_answer_queries_at_one_address_are_refused(
+    no_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLICK_COUNT_QUERY_ADDRESS", "127.0.0.1:50099")
+    result = CliRunner().invoke(app, ["processor", "--workers", "2"])
+    assert result.exit_code == 2
+    assert "start several processors instead" in result.output
+
+
 @pytest.mark.parametrize("command", ["emitter", "view", "query"])
 def test_a_service_that_other_machines_reach_refuses_to_start_without_keys(
     command: str, no_broker: str, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ from servicekit.process import options
 from servicekit.process.runtime import Program, Runtime
 from servicekit.process.serving import serve_groups
 from servicekit.process.table_service import TableService, Texts
+from streamtable.errors import ConfigurationError
 
 PROGRAM: Final = Program("click-count", ClickSettings, topics.USER_CLICKS.name)
 SERVICE: Final = TableService(
@@ -64,7 +65,17 @@ def _processor(
     fail_fast: options.FailFast = False,
 ) -> None:
     arguments = ["--handler", handler.value]
-    work = SERVICE.process(lambda settings: _GROUPS[handler](settings.group), workers, parent, *arguments)
+    process = SERVICE.process(lambda settings: _GROUPS[handler](settings.group), workers, parent, *arguments)
+
+    def work(runtime: Runtime[ClickSettings]) -> int:
+        if workers > 1 and runtime.service.query_address is not None:
+            raise ConfigurationError(
+                "processor --workers with CLICK_COUNT_QUERY_ADDRESS cannot run: the workers would all answer queries at one address, "
+                "STREAMTABLE_GRPC_ADDRESS: start several processors instead, each with its own addresses and STREAMTABLE_INSTANCE_ID; "
+                "nothing was started"
+            )
+        return process(runtime)
+
     sys.exit(PROGRAM.run(work, fail_fast=fail_fast))
 
 
