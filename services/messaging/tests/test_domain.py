@@ -103,7 +103,18 @@ def test_a_block_for_everybody_that_is_taken_back_leaves_those_of_single_users()
 def test_a_sender_whom_too_many_have_blocked_is_blocked_for_everybody() -> None:
     full = Blocked(everybody=False, by=sorted(f"user-{n}" for n in range(BLOCKERS_MAX)))
     assert after_block(full, Block(by="user-0", blocked=True)) == full
-    assert after_block(full, Block(by="one more", blocked=True)) == {**full, "everybody": True}
+    row = after_block(full, Block(by="one more", blocked=True))
+    for by, blocked in [
+        (None, True),
+        (None, False),
+        ("another", True),
+        ("another", False),
+        ("user-0", False),
+    ]:
+        row = after_block(row, Block(by=by, blocked=blocked))
+        for recipient in ("user-0", "one more", "another", "yet another"):
+            message = Message(id="a", sender="mallory", recipient=recipient, text="", at=0)
+            assert is_blocked(message, row), (by, blocked, recipient)
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, "a", "b"]), st.booleans())))

@@ -1,7 +1,7 @@
 """The domain logic of the roles, without any input or output: feeds, blocks, word replacement, spam detection."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from random import Random
 from typing import Final
 
@@ -34,25 +34,30 @@ def with_message(feed: Feed | None, message: Message) -> Feed | None:
 
 def is_blocked(message: Message, blocked: Blocked | None) -> bool:
     """Return whether a message must be dropped; `blocked` is the row of its sender."""
-    return blocked is not None and (blocked["everybody"] or message["recipient"] in blocked["by"])
+    if blocked is None:
+        return False
+    return blocked["everybody"] or message["recipient"] in blocked["by"] or _too_many(blocked["by"])
 
 
 def after_block(blocked: Blocked | None, block: Block) -> Blocked | None:
     """Return the sender's row after a block or its end. None: no user blocks them any more.
 
-    To limit the size of a row, a sender whom more than `BLOCKERS_MAX` users have blocked is blocked for all.
+    To limit the size of a row, a sender whom more than `BLOCKERS_MAX` users have blocked is blocked for all from then on, since
+    the row does not say who else has: neither users who take their blocks back nor the detector end that.
     """
     everybody, by = (blocked["everybody"], set(blocked["by"])) if blocked else (False, set())
     who = block["by"]
     if who is None:
         everybody = block["blocked"]
-    elif not block["blocked"]:
-        by.discard(who)
-    elif len(by | {who}) > BLOCKERS_MAX:
-        everybody = True
-    else:
+    elif block["blocked"] and not _too_many(by):
         by.add(who)
+    elif not _too_many(by):
+        by.discard(who)
     return Blocked(everybody=everybody, by=sorted(by)) if everybody or by else None
+
+
+def _too_many(by: Collection[str]) -> bool:
+    return len(by) > BLOCKERS_MAX
 
 
 def folded(word: str) -> str:

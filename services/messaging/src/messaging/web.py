@@ -125,7 +125,10 @@ def build_web(
 
     @app.post("/blocks", dependencies=[only()], status_code=204, responses={503: unknown})
     async def block(request: Request, body: models.NewBlock) -> Response:
-        """Block a sender, or remove the block. Messages in flight may still be delivered."""
+        """Block a sender, or remove the block. Messages in flight may still be delivered.
+
+        A sender whom more than 500 users have blocked stays blocked for all.
+        """
         record = Block(by=body.recipient, blocked=body.blocked)
         outgoing = OutgoingRecord(body.sender, body.sender, record)
         await send_all(request, emitters.blocks, [outgoing], timeouts)
