@@ -315,13 +315,9 @@ class TableQueries(Closing, Generic[K, V]):
         usual = self.limits
         deadline = self._clock.monotonic() + (usual.deadline if timeout is None else timeout)
         topic = self.topic.known(deadline)
-        return Asking(
-            deadline,
-            usual.max_age if max_age is None else max_age,
-            usual.stale_ok if stale_ok is None else stale_ok,
-            topic.partitions,
-            topic.topic_id,
-        )
+        max_age = usual.max_age if max_age is None else max_age
+        stale_ok = usual.stale_ok if stale_ok is None else stale_ok
+        return Asking(deadline, max_age, stale_ok, topic.partitions, topic.topic_id)
 
     def _end_of(self, ack: Ack, ask: Asking) -> int:
         """Return the offset in the table's topic that an answer must have reached to show the effect of an event."""
@@ -395,9 +391,8 @@ class TableQueries(Closing, Generic[K, V]):
             with suppress(PartitionNotAssigned, NotReady):
                 if self._copies:
                     self._check_copies(self._near, ask)
-                found = self._near.get(
-                    self.table.name, partition, keys, ask.stale_ok if self._copies else None
-                )
+                stale_ok = ask.stale_ok if self._copies else None
+                found = self._near.get(self.table.name, partition, keys, stale_ok)
                 if found.offset >= end and (self._copies or found.age_seconds <= ask.max_age):
                     return found
         return None

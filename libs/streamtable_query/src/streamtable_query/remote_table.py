@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -24,6 +25,7 @@ V = TypeVar("V")
 _STALE_SECONDS: Final = 5.0  # as a view's
 _PAUSE_SECONDS: Final = 0.5
 _ACCESS_SECONDS: Final = 1.0
+_WAITS_MAX: Final = 128  # as a service lets wait at a time
 log = structlog.get_logger()
 
 
@@ -53,6 +55,8 @@ class RemoteTable(Closing, Generic[K, V]):
         self._changes = TableChanges(query.kafka, query.table, query.topic)
         self._reason = "the processes that answer are not known yet"
         self._failure: StreamtableError | None = None
+        # Not the loop's own threads, which are few: a wait that has none yet has not begun.
+        self._waits = ThreadPoolExecutor(_WAITS_MAX, thread_name_prefix="waits")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look, name="processors", daemon=True)
         self._thread.start()
@@ -68,6 +72,7 @@ class RemoteTable(Closing, Generic[K, V]):
         self._thread.join()
         self._changes.close()
         self._query.close()
+        self._waits.shutdown()
 
     @property
     def ready(self) -> bool:
@@ -111,8 +116,9 @@ class RemoteTable(Closing, Generic[K, V]):
         return self._query.windows(key, since_ms, until_ms)
 
     async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `View`
-        """Return when the rows show the effect of an event. Raises like `Query.wait_for`."""
-        await asyncio.to_thread(self._query.wait_for, ack, timeout)
+        """Return when the rows show the effect of an event. 128 calls at a time wait. Raises like `Query.wait_for`."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._waits, self._query.wait_for, ack, timeout)
 
     def watch(
         self, key: K | None = None, prefix: K | None = None, *, on_unreadable: OnUnreadable | None = None
