@@ -1,16 +1,20 @@
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from localkafka.waiting import wait_until
+from servicekit.http.app import build_app
+from servicekit.http.metrics import HttpMetrics
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.runtime import Program, Reachable, Runtime, wait_for_topic, wait_to_stop
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals
+from servicekit.status.publisher import StatusBoard
 from streamtable.base.ports import TopicInfo
 from streamtable.base.settings import Address, Settings
 from streamtable.errors import AuthorizationError, ConfigurationError, RetryLater, TopicMismatch
@@ -146,3 +150,14 @@ def test_an_address_that_other_machines_reach_needs_authentication_or_an_explici
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])
 def test_a_loopback_address_needs_no_authentication(host: str) -> None:
     runtime_with().require_callers("STREAMTABLE_HTTP_ADDRESS", Address(host, 0))
+
+
+def test_a_server_reports_that_it_is_starting_until_its_application_is_ready() -> None:
+    ready = False
+    board = StatusBoard("test", "one")
+    runtime = replace(runtime_with(), http=HttpMetrics.register(CollectorRegistry()), status=board)
+    app = build_app("test query", "1", ready=lambda: ready, metrics=lambda: b"")
+    runtime.http_server(app, Address("127.0.0.1", 0))
+    assert (board.role, board.state()) == ("query", "starting")
+    ready = True
+    assert board.state() == "ready"

@@ -159,6 +159,7 @@ def build_app(
         generate_unique_id_function=lambda route: route.name,  # the name in generated clients
         middleware=layers,
     )
+    app.state.ready = ready  # for the status of the process too
     app.router.route_class = _StrictRoute
     _add_health(app, ready, metrics, details or dict, not_ready)
     if edge.docs:

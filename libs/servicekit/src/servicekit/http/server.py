@@ -73,7 +73,8 @@ class HttpServer:
         )
         self._threads = threads
         self._started = Event()
-        self._server = _Uvicorn(config, self._on_started)
+        self._server = _Uvicorn(config)
+        self._server.on_started = self._on_started
         self._thread: Thread | None = None
         self._listener: socket.socket
 
@@ -127,10 +128,8 @@ def _listen(host: str, port: int) -> socket.socket:
 class _Uvicorn(uvicorn.Server):
     """A uvicorn server that reports when it listens."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
+    on_started: Callable[[], None]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._on_started()
+        self.on_started()

@@ -134,7 +134,7 @@ class Runtime(Generic[S]):
     ) -> HttpServer:
         """Return a server for the application with the limits of the settings; its `stop` ends `streams`."""
         if isinstance(app, FastAPI):
-            self.status.serves(app.title.removeprefix(f"{self.name} "))
+            self.status.serves(app.title.removeprefix(f"{self.name} "), app.state.ready)
         connections = self.edge.connections
         allow_connections(connections, f"SERVICEKIT_CONNECTIONS={connections}")
         limits = ConnectionLimits(connections, self.edge.connections_per_peer, proxies=self.edge.proxies)
