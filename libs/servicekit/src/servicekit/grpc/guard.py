@@ -314,9 +314,8 @@ class _Method:
             async with asyncio.timeout(self._guard.limits.unread_seconds):
                 await context.write(answer)
         except TimeoutError:
-            raise CallRefused(
-                grpc.StatusCode.CANCELLED, "nothing was read for too long", reason="UNREAD"
-            ) from None
+            text = "nothing was read for too long"
+            raise CallRefused(grpc.StatusCode.CANCELLED, text, reason="UNREAD") from None
         except Exception:  # noqa: BLE001 grpcio's error for a disconnected caller is private to it
             raise CallRefused(grpc.StatusCode.CANCELLED, "the caller disconnected", reason="GONE") from None
 

@@ -88,9 +88,8 @@ class GrpcServer:
             port = self._in_loop(self._start(name)).result()
         except RuntimeError as error:
             self._end_loop()
-            raise ConfigurationError(
-                f"cannot listen on {name}:{self._port}; is it in use by another program?"
-            ) from error
+            text = f"cannot listen on {name}:{self._port}; is it in use by another program?"
+            raise ConfigurationError(text) from error
         address = f"{name}:{port}"
         say(f"listening on {'grpc' if self._credentials is None else 'grpcs'}://{address}")
         return address

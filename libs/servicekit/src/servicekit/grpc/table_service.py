@@ -187,9 +187,8 @@ class GrpcTableService(Generic[V]):
                     # Read again: a page says how many rows beside its own are unreadable.
                     most = rows // 2
                     continue
-                most = min(
-                    2 * size if page_bytes < SCAN_BYTES_IN_MESSAGE // 4 else size, SCAN_ROWS_IN_MESSAGE
-                )
+                most = 2 * size if page_bytes < SCAN_BYTES_IN_MESSAGE // 4 else size
+                most = min(most, SCAN_ROWS_IN_MESSAGE)
                 left = left - size if found.more else 0
                 after = found.rows[-1][0] if found.more else None
                 del found
@@ -216,12 +215,11 @@ class GrpcTableService(Generic[V]):
         one = request.WhichOneof("target") == self._keys.field
         key = _key(request, self._keys) if one else None
         prefix = None if one else self._prefix(request) or None
+        changes = partial(self._table.watch, key=key, prefix=prefix, on_unreadable=leave_out)
         with (
             self._streams.admit_in_loop() as over,
             nullcontext(_nothing) if one else self._place(context, over) as active,
-            await _opened(
-                partial(self._table.watch, key=key, prefix=prefix, on_unreadable=leave_out)
-            ) as watch,
+            await _opened(changes) as watch,
         ):
             age_seconds(self._table)  # not before the copy is complete
             # Sent before the first change: from now on the caller misses no change.
@@ -306,7 +304,8 @@ async def _next(watch: TableWatch[V], over: asyncio.Future[Any]) -> KeyedRow[str
     except UnreadableRow:
         raise
     except StreamtableError:
-        details = "changes were missed; watch again, then read what may have changed"
-        raise CallRefused(
-            grpc.StatusCode.UNAVAILABLE, details, reason="MISSED_CHANGES", retry_seconds=RETRY_SECONDS
-        ) from None
+        code, text = (
+            grpc.StatusCode.UNAVAILABLE,
+            "changes were missed; watch again, then read what may have changed",
+        )
+        raise CallRefused(code, text, reason="MISSED_CHANGES", retry_seconds=RETRY_SECONDS) from None

@@ -141,10 +141,8 @@ class _EventResponse(Response):
             try:
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
-                valid = ended_when_invalid(
-                    scope.get(STILL_VALID), partial(_end, over), self._owner.recheck_seconds
-                )
-                with valid:
+                valid, end = scope.get(STILL_VALID), partial(_end, over)
+                with ended_when_invalid(valid, end, self._owner.recheck_seconds):
                     await unless(over, self._pump(next_event, send))
                     await _send(send, b"", more=False)
             finally:

@@ -107,6 +107,5 @@ class ClosedSource:
             return event(name, partition=error.partition, offset=error.offset)
         bounds = {"start_ms": closed.key.start_ms, "end_ms": closed.key.end_ms}
         place = {"partition": closed.partition, "offset": closed.offset}
-        return event(
-            self._name, **{self._member: self._key, **self._members(closed.value), **bounds, **place}
-        )
+        row = {self._member: self._key, **self._members(closed.value)}
+        return event(self._name, **{**row, **bounds, **place})

@@ -304,9 +304,8 @@ class Reachable:
     def __call__(self) -> bool:
         with self._lock:
             if self._asked_at is None or time.monotonic() - self._asked_at > self._seconds:
-                try:
+                self._answer = False
+                with suppress(RetryLater, AuthorizationError):
                     self._answer = self._topic in self._cluster.topics([self._topic])
-                except (RetryLater, AuthorizationError):
-                    self._answer = False
                 self._asked_at = time.monotonic()
             return self._answer

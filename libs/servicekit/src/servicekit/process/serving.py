@@ -29,7 +29,7 @@ from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from streamtable import App, Emitter, Group, Kafka, Processor, Settings, Stream, Table, View
 from streamtable.base.settings import Address
 from streamtable.base.types import Ack
-from streamtable.errors import StreamtableError
+from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.observe import progress_on
 
 V = TypeVar("V")
@@ -170,16 +170,25 @@ def serve_commands(settings: Settings, commands: Sequence[Sequence[str]]) -> int
     Args:
         settings: The settings of this process.
         commands: The module and arguments of each; `--parent` and this process's id are added.
+
+    Raises:
+        ConfigurationError: An instance id with a number is too long, or a port is too high.
     """
     workers = [_worker(settings, command, number) for number, command in enumerate(commands, 1)]
     return run_workers(workers, stop_seconds=settings.shutdown_timeout + 5)
 
 
 def _worker(settings: Settings, command: Sequence[str], number: int) -> Worker:
-    environment = {"STREAMTABLE_INSTANCE_ID": f"{settings.instance_id}-{number}"}
+    own: dict[str, Any] = {"instance_id": f"{settings.instance_id}-{number}"}
     address = settings.metrics_address
     if address is not None and address.port != 0:
-        environment["STREAMTABLE_METRICS_ADDRESS"] = str(Address(address.host, address.port + number - 1))
+        own["metrics_address"] = Address(address.host, address.port + number - 1)
+    environment = {f"STREAMTABLE_{name.upper()}": str(value) for name, value in own.items()}
+    try:
+        replace(settings, **own)
+    except ConfigurationError as error:
+        given = " and ".join(f"{name}={value}" for name, value in environment.items())
+        raise ConfigurationError(f"process {number} of several would have {given}: {error.message}") from None
     return Worker([sys.executable, "-m", *command, "--parent", str(os.getpid())], environment)
 
 
