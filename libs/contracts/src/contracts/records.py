@@ -36,7 +36,7 @@ class CategoryStock(TypedDict):
     """The stock of all products of a category in all warehouses. The key is the category."""
 
     items: int
-    """The number of products in stock; a product in two warehouses counts twice."""
+    """The number of listed products, in stock or not; a product in two warehouses counts twice."""
     quantity: int
     """The pieces in stock of all these products together."""
 

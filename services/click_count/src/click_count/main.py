@@ -70,9 +70,8 @@ def _processor(
     def work(runtime: Runtime[ClickSettings]) -> int:
         if workers > 1 and runtime.service.query_address is not None:
             raise ConfigurationError(
-                "processor --workers with CLICK_COUNT_QUERY_ADDRESS cannot run: the workers would all answer queries at one address, "
-                "STREAMTABLE_GRPC_ADDRESS: start several processors instead, each with its own addresses and STREAMTABLE_INSTANCE_ID; "
-                "nothing was started"
+                "processor --workers with CLICK_COUNT_QUERY_ADDRESS cannot run: all workers would answer at STREAMTABLE_GRPC_ADDRESS: "
+                "start several processors instead, each with addresses and a STREAMTABLE_INSTANCE_ID of its own; nothing was started"
             )
         return process(runtime)
 

@@ -12,6 +12,8 @@ from servicekit.http.models import answer_model, page_model, top_model, windows_
 from servicekit.http.user_ids import UserId
 from servicekit.tables.urls import URL_CHARACTERS_MAX, url
 
+_ID: Final = "the id of the click, which identifies a repeated request; another user's click with it may not count; default: a new one"
+
 
 class Click(Strict):
     """A user has opened a URL."""
@@ -31,7 +33,7 @@ class Click(Strict):
     id: Annotated[
         UUID | None,
         CANONICAL_UUID,
-        Field(description="the id of the click, which identifies a repeated request; default: a new one"),
+        Field(description=_ID),
     ] = None
     at: Annotated[
         int | None, TIME_MS, Field(description="the event time, in milliseconds since 1970; default: now")

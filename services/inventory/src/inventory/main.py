@@ -71,7 +71,7 @@ app: Final = SERVICE.command_line(
             lambda runtime: serving.serve_groups(runtime, [*GROUPS.values()], None),
         ),
         "ordering": (
-            "Place the reorders at the supplier of INVENTORY_SUPPLIER, each once, however often it fails.",
+            "Place the reorders at the supplier of INVENTORY_SUPPLIER, each once. After 20 failed attempts one is given up.",
             lambda runtime: serving.serve_groups(runtime, [orders(runtime.service.supplier)], None),
         ),
     }

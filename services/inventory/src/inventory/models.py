@@ -19,7 +19,10 @@ class NewEvent(Strict):
     id: Annotated[
         UUID | None,
         CANONICAL_UUID,
-        Field(description="the id of the event, which identifies a repeated request. Default: a new one"),
+        Field(
+            description="the id of the event, which identifies a repeated request; an event of another item or product with it may "
+            "not count. Default: a new one"
+        ),
     ] = None
     at: Annotated[
         int | None,
@@ -98,7 +101,7 @@ class CategoryTotal(BaseModel):
 
     category: str
     items: Annotated[
-        int, Field(description="the number of products in stock; a product in two warehouses counts twice")
+        int, Field(description="the number of listed products; a product in two warehouses counts twice")
     ]
     quantity: Annotated[int, Field(description="the pieces in stock of all these products together")]
 
