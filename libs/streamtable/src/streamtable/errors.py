@@ -343,7 +343,7 @@ class StateMeaningChanged(Fatal):
         self.state, self.group, self.recorded, self.declared = state, group, recorded, declared
         another = {
             "table": "Restore the old declaration; or give the group another name",
-            "ids": "Restore the old declaration; or delete the topic and create it again, so that no id is known",
+            "ids": "Restore the old declaration; or give the flow, or the group, another name",
             "event time": "Restore the old declaration; or give the flow, or the group, another name",
             "": "Give the step a new name, with a topic of its own; or restore the old codecs",
         }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")

@@ -99,6 +99,24 @@ def test_an_edit_that_changes_what_rows_mean_is_refused_with_both_meanings_and_w
     assert tester.table(before) != rows
 
 
+def test_other_ids_need_another_group_or_a_reset_as_a_new_topic_for_them_is_refused(tester: Tester) -> None:
+    before, after, *_ = EDITS["ids by another field"]
+    tester.run(before)
+    tester.emit(EVENTS, "k", {"id": 1, "n": 5})
+    tester.stop(before)
+    with pytest.raises(
+        StateMeaningChanged, match="Restore the old declaration; or give the flow, or the group"
+    ):
+        tester.start(after)
+    tester.kafka.delete_topic("g-ids")
+    tester.kafka.create_topics_of(after)
+    with pytest.raises(StateLost, match="has committed the table's position"):
+        tester.start(after)
+    renamed = Group("h", *after.inputs, Persist(Long()))
+    tester.run(renamed)
+    assert tester.table(renamed) == {"k": 1}
+
+
 @pytest.mark.parametrize("name", EDITS)
 def test_it_is_accepted_while_there_are_no_rows(tester: Tester, name: str) -> None:
     before, after, _, _ = EDITS[name]
