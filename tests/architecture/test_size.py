@@ -22,12 +22,12 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_query": 1_600,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_306,  # aim 3,000
-    "libs/servicekit": 5_976,  # aim 6,000
+    "libs/servicekit": 5_975,  # aim 6,000
     "libs/streamtable_sinks": 2_508,
     "libs/streamtable_capture": 1_855,
     "spark": 4_395,  # aim 3,200
     "services/click_count": 481,  # aim 300; 107 of them are processes that answer, and the services that ask them
-    "services/user_status": 423,  # aim 380
+    "services/user_status": 420,  # aim 380
     "libs/streamtable_calls": 1_545,  # aim 600
     "services/console": 1_929,  # aim 1,700
 }
