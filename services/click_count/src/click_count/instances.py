@@ -113,7 +113,8 @@ def _asking(runtime: Runtime[ClickSettings]) -> dict[str, Any]:
         "credentials": credentials,
         "server_name": service.query_server_name,
         "metadata": None if service.query_key is None else {"x-api-key": service.query_key},
-        "timeout": service.wait_seconds,
+        # A wait of 0 is for writes: without any time no process could answer.
+        "timeout": max(1.0, service.wait_seconds),
         "metrics": QueryMetrics.register(runtime.registry),
     }
 
