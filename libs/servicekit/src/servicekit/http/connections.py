@@ -183,9 +183,8 @@ class BoundedProtocol(H11Protocol):
             if taken >= self._taken_bytes + ANSWER_BYTES_MIN:
                 self._taken_bytes, self._unsent_since = taken, now
             return ANSWER_NOT_TAKEN if now - self._unsent_since > self._all.limits.answer_seconds else None
-        self._taken_bytes = (
-            -ANSWER_BYTES_MIN
-        )  # the next answer that is not sent at once has its time from then on
+        # The next answer that is not sent at once has its time from then on.
+        self._taken_bytes = -ANSWER_BYTES_MIN
         waits_for_head = self._waits_for_head and not self._idle
         too_slow = now - self._waits_since > self._all.limits.head_seconds
         return HEAD_TOO_SLOW if waits_for_head and too_slow else None
