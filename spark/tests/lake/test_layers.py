@@ -116,3 +116,19 @@ def test_times_that_no_calendar_has_have_no_day(spark: SparkSession) -> None:
         None,
         date(1969, 12, 31),
     ]
+
+
+def test_a_record_dated_outside_of_the_years_1_to_9999_keeps_its_timestamp_and_has_the_nearest_day(
+    spark: SparkSession,
+) -> None:
+    sent = spark.createDataFrame(
+        [("c", 0, 0, 253_402_300_800_000), ("c", 0, 1, 1_700_000_000_000_000), ("c", 0, 2, -(10**14))],
+        "topic string, partition int, offset long, ms long",
+    ).withColumns({name: fn.lit(None).cast("binary") for name in ("key", "value", "headers")})
+    raw = layers.bronze(sent.withColumn("timestamp", fn.timestamp_millis("ms")), 0)
+    found = raw.select("day", fn.unix_millis("timestamp").alias("ms")).collect()
+    assert [tuple(row) for row in found] == [
+        (date.max, 253_402_300_800_000),
+        (date.max, 1_700_000_000_000_000),
+        (date.min, -(10**14)),
+    ]

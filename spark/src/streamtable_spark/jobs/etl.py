@@ -234,7 +234,8 @@ class Etl:
         # so the longer one after it, which decodes, equals the previous batch's, and Java has compiled it already.
         raw = tables.read(BRONZE).where(fn.col("batch") == batch).coalesce(PARTITIONS_MAX)
         have: dict[str, dict[date, int]] = defaultdict(dict)
-        for row in raw.groupBy("topic", "day").count().collect():
+        # Lakes have days from before they were made printable.
+        for row in raw.groupBy("topic", layers.printable(fn.col("day")).alias("day")).count().collect():
             have[row["topic"]][row["day"]] = row["count"]
         for topic in self._settings.contents.topics:
             if topic.kafka not in have:

@@ -1,5 +1,6 @@
 """The layers of the lake: raw records (bronze), decoded records (silver), and records that could not be read."""
 
+from datetime import date
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -24,10 +25,12 @@ def bronze(records: DataFrame, batch: int) -> DataFrame:
         batch: The number of the batch that the records belong to.
 
     Returns:
-        `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`; `day`, the date of the timestamp in UTC;
-        `batch`.
+        `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`; `day`, the date of the timestamp in UTC,
+        see `printable`; `batch`.
     """
-    return records.withColumns({"day": fn.to_date("timestamp"), "batch": _constant(batch)}).select(*RAW)
+    return records.withColumns({"day": printable(fn.to_date("timestamp")), "batch": _constant(batch)}).select(
+        *RAW
+    )
 
 
 def read(raw: DataFrame, codec: Codec, *, text_keys: bool = True) -> DataFrame:
@@ -166,6 +169,11 @@ def day_of(milliseconds: Column) -> Column:
     """Return the date in UTC of milliseconds since 1970; null for times that no calendar has."""
     usable = fn.when(milliseconds.between(FIRST_MS, LAST_MS), milliseconds)
     return fn.to_date(fn.timestamp_millis(usable))
+
+
+def printable(day: Column) -> Column:
+    """Return a date in the years 1 to 9999: the nearest one, since Python has no others."""
+    return fn.least(fn.greatest(day, fn.lit(f"{date.min}").cast("date")), fn.lit(date.max))
 
 
 def half_of(event_id: Column) -> Column:
