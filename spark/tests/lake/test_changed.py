@@ -149,6 +149,21 @@ def test_a_codec_or_kind_of_keys_that_does_not_fit_the_table_is_refused_before_a
     made.run()
 
 
+def test_a_topic_whose_rows_are_in_a_table_of_another_name_is_refused(shop: Shop, tmp_path: Path) -> None:
+    def named(**topics: str) -> Runs:
+        contents = Contents(tuple(Topic(name, kafka, JSON) for name, kafka in topics.items()))
+        return Runs(shop.spark, shop.stage, tmp_path, contents=contents)
+
+    named(a=shop.one, b=shop.two).run()
+    for other in (named(a=shop.two, b=shop.one), named(x=shop.one, y=shop.two)):
+        for again in (other.run, lambda other=other: recompute(other)):
+            with pytest.raises(
+                ConfigurationError, match=r"are in silver/[ab], not in .*: give --topics [ab]="
+            ):
+                again()
+    named(b=shop.two, a=shop.one).run()
+
+
 def test_a_backfill_with_a_codec_that_does_not_fit_the_table_is_refused(shop: Shop, tmp_path: Path) -> None:
     shop.lake(tmp_path, shop.one).run()
     with pytest.raises(ConfigurationError, match=r"event is string in .* make it binary"):

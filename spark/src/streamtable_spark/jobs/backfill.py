@@ -97,7 +97,7 @@ def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress
     tables = delta_tables(lake)
     progress.stage(STAGES[0])
     for topic in contents.topics:
-        check_columns(tables, topic)
+        check_columns(tables, topic, lake.known())
     finished = partial(last_finished, Files(lake.spark), lake.checkpoint)
     where = f"{days.condition} AND batch <= {finished()}"
     counts: dict[str, int] = {}

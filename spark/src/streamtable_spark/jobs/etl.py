@@ -12,7 +12,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
 from operator import or_
@@ -151,14 +151,15 @@ class Etl:
         lost = [[*place, span.start, span.end] for place, span in gone.items()]
         missing = [*known.missing, *(each for each in lost if each not in known.missing)]
         for each in settings.contents.topics:
-            check_columns(self._lake.tables(known), each)
-        if not ids.keys() <= known.topics.keys() or len(missing) > len(known.missing):
-            known = Origin(known.lake, known.format, {**known.topics, **ids}, missing)
-            self._lake.declare(known)
+            check_columns(self._lake.tables(known), each, known)
+        called = {topic.kafka: topic.name for topic in settings.contents.topics}
+        now = replace(known, topics={**known.topics, **ids}, missing=missing, tables=called)
+        if now != known:
+            self._lake.declare(now)
         begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}
         self._inputs = spans_to(ends, begins)
         self._progress.reads(self._inputs)
-        return known
+        return now
 
     def _read_so_far(self, origin: Origin) -> Read:
         files, checkpoint = Files(self._spark), self._lake.checkpoint

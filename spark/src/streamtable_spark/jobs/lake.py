@@ -35,12 +35,14 @@ class Origin:
         format: The table format: delta or parquet.
         topics: The topic id of each topic when it was added, by name.
         missing: The offsets that were deleted before they were read: topic, partition, first offset, and the one after the last.
+        tables: The name of each topic's tables. Lakes of earlier releases get it with their next run.
     """
 
     lake: str
     format: str
     topics: Mapping[str, str]
     missing: Sequence[Sequence[Any]] = field(default_factory=list)
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 class Lake:

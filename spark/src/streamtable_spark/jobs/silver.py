@@ -9,7 +9,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.formats import DeltaTables, LakeTables
-from streamtable_spark.jobs.lake import BRONZE
+from streamtable_spark.jobs.lake import BRONZE, Origin
 from streamtable_spark.jobs.topics import Topic
 from streamtable_spark.transforms import layers
 
@@ -17,12 +17,17 @@ WIDER: Final = {("int", "bigint"), ("int", "double"), ("float", "double")}
 """The promotions of Avro that Delta knows as well."""
 
 
-def check_columns(tables: LakeTables, topic: Topic) -> None:
+def check_columns(tables: LakeTables, topic: Topic, origin: Origin) -> None:
     """Check that a topic's rows fit into its table, if there is one. Where Delta can widen numbers, let it do so.
 
     Raises:
-        ConfigurationError: A column has another type, because of another codec, schema or kind of keys.
+        ConfigurationError: The topic has another table, or a column has another type, because of another codec, schema or kind
+            of keys.
     """
+    if (table := origin.tables.get(topic.kafka, topic.name)) != topic.name:
+        raise ConfigurationError(
+            f"the rows of topic {topic.kafka} are in silver/{table}, not in silver/{topic.name}: give --topics {table}={topic.kafka}, or make a new lake"
+        )
     name = f"silver/{topic.name}"
     if not tables.exists(name):
         return
