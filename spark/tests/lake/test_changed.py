@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -162,6 +163,34 @@ def test_a_topic_whose_rows_are_in_a_table_of_another_name_is_refused(shop: Shop
             ):
                 again()
     named(b=shop.two, a=shop.one).run()
+
+
+def paid(*branches: str) -> AvroCodec:
+    fields = {"Card": ["id", "no"], "Bank": ["id", "iban"], "Cash": ["id"]}
+    by: list[Any] = [
+        {
+            "type": "record",
+            "name": name,
+            "fields": [{"name": each, "type": "string"} for each in fields[name]],
+        }
+        for name in branches
+    ]
+    tree = {"type": "record", "name": "Paid", "fields": [{"name": "by", "type": by if by[1:] else by[0]}]}
+    return AvroCodec(json.dumps(tree))
+
+
+def test_a_type_of_a_union_in_front_of_others_is_refused_and_one_behind_them_gets_a_column(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.send(shop.one, value=Avro(paid("Card", "Bank").reader).encode({"by": {"id": "1", "no": "47"}}))
+    shop.lake(tmp_path, shop.one, codec=paid("Card", "Bank")).run()
+    for other in (("Cash", "Card", "Bank"), ("Bank", "Card"), ("Card", "Cash"), ("Card",)):
+        with pytest.raises(ConfigurationError, match=r"event\.by"):
+            shop.lake(tmp_path, shop.one, codec=paid(*other)).run()
+    wider = shop.lake(tmp_path, shop.one, codec=paid("Card", "Bank", "Cash"))
+    wider.run()
+    with pytest.raises(ConfigurationError, match="for each of Card, Bank, Cash in silver"):
+        shop.lake(tmp_path, shop.one, codec=paid("Card", "Bank")).run()
 
 
 def test_a_backfill_with_a_codec_that_does_not_fit_the_table_is_refused(shop: Shop, tmp_path: Path) -> None:

@@ -153,7 +153,9 @@ class Etl:
         for each in settings.contents.topics:
             check_columns(self._lake.tables(known), each, known)
         called = {topic.kafka: topic.name for topic in settings.contents.topics}
-        now = replace(known, topics={**known.topics, **ids}, missing=missing, tables=called)
+        unions = {topic.kafka: topic.codec.unions for topic in settings.contents.topics}
+        all_ids = {**known.topics, **ids}
+        now = replace(known, topics=all_ids, missing=missing, tables=called, unions=unions)
         if now != known:
             self._lake.declare(now)
         begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}

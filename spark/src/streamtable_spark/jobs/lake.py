@@ -35,7 +35,8 @@ class Origin:
         format: The table format: delta or parquet.
         topics: The topic id of each topic when it was added, by name.
         missing: The offsets that were deleted before they were read: topic, partition, first offset, and the one after the last.
-        tables: The name of each topic's tables. Lakes of earlier releases get it with their next run.
+        tables: The name of each topic's tables. Lakes of earlier releases get it with their next run, as `unions`.
+        unions: The names of the branches of each union in a topic's values; see `AvroCodec.unions`.
     """
 
     lake: str
@@ -43,6 +44,7 @@ class Origin:
     topics: Mapping[str, str]
     missing: Sequence[Sequence[Any]] = field(default_factory=list)
     tables: Mapping[str, str] = field(default_factory=dict)
+    unions: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
 
 class Lake:

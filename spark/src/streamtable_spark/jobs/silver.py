@@ -32,6 +32,13 @@ def check_columns(tables: LakeTables, topic: Topic, origin: Origin) -> None:
     if not tables.exists(name):
         return
     rows = layers.silver(decoded(topic, tables.read(BRONZE)), None, text_keys=topic.text_keys)
+    for path, branches in origin.unions.get(topic.kafka, {}).items():
+        now = topic.codec.unions.get(path, branches)
+        if now[: len(branches)] != branches:
+            raise ConfigurationError(
+                f"topic {topic.kafka}: event{path} has a column for each of {', '.join(branches)} in {name}, and these arguments make them {', '.join(now)}: "
+                "add new types of a union behind the others, or make a new lake"
+            )
     changed = list(_changed(tables.read(name).schema, rows.schema))
     for column, old, new in changed:
         if (old, new) not in WIDER or not isinstance(tables, DeltaTables):
@@ -45,11 +52,12 @@ def check_columns(tables: LakeTables, topic: Topic, origin: Origin) -> None:
 def _changed(old: DataType, new: DataType, column: str = "") -> Iterator[tuple[str, str, str]]:
     """Return the columns and fields that both have with different types, with both types."""
     parts, others = _parts(old), _parts(new)
-    if type(old) is not type(new) or (not parts and old != new):
+    both = [name for name in parts if name in others]
+    # A union of two records has no field that one of them alone has.
+    if type(old) is not type(new) or (not both and old != new):
         yield column, old.simpleString(), new.simpleString()
-    else:
-        for name in filter(others.__contains__, parts):
-            yield from _changed(parts[name], others[name], f"{column}.{name}")
+    for name in both:
+        yield from _changed(parts[name], others[name], f"{column}.{name}")
 
 
 def _parts(kind: DataType) -> dict[str, DataType]:

@@ -10,7 +10,7 @@ body that is cut short, ignore bytes behind it, and pass on text that is not UTF
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -99,6 +99,11 @@ class AvroCodec:
             fn.when(here, fn.coalesce(*[step.value() for step in steps])).alias("decoded"),
             fn.coalesce(reason, *[step.unresolved() for step in steps if step.differs]).alias("reason"),
         )
+
+    @property
+    def unions(self) -> dict[str, list[str]]:
+        """The branches of each union with several, which are columns in this order, by its path; only types with a name have one."""
+        return dict(_unions(Schema.load(self.reader).tree, ""))
 
     def encode(self, value: Column) -> Column:
         """Return the bytes of values that are not null, of the reader's type; fields of records are found by their names."""
@@ -198,6 +203,20 @@ class _Writer:
 def alone(tree: Any, field: str) -> Any:
     """Return the schema, parsed, of a record with one of its fields alone."""
     return {**tree, "fields": [each for each in tree["fields"] if each["name"] == field]}
+
+
+def _unions(tree: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    if isinstance(tree, list):
+        branches = [branch for branch in tree if branch != "null"]
+        if len(branches) > 1:
+            yield path, [each.get("name", "") if isinstance(each, dict) else "" for each in branches]
+        for number, branch in enumerate(branches):
+            yield from _unions(branch, f"{path}.member{number}" if len(branches) > 1 else path)
+    elif isinstance(tree, dict):
+        for entry in tree.get("fields", ()):
+            yield from _unions(entry["type"], f"{path}.{entry['name']}")
+        for part in filter(tree.__contains__, ("items", "values", "type")):
+            yield from _unions(tree[part], path if part == "type" else f"{path}.{part}")
 
 
 def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:

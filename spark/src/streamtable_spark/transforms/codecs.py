@@ -33,6 +33,11 @@ class PlainCodec:
         frame = frame.withColumn("reason", reason)
         return frame.withColumn("decoded", fn.when(fn.col("reason").isNull(), decoded))
 
+    @property
+    def unions(self) -> dict[str, list[str]]:
+        """As `AvroCodec.unions`: there are none."""
+        return {}
+
     def has(self, field: str) -> bool:
         """Return whether an event can have this field."""
         return self.kind == "json" and bool(field)
