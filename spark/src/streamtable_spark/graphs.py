@@ -79,11 +79,13 @@ def groups_of(program: Any, text: str, *arguments: str) -> list[Group[Any, Any]]
     return groups
 
 
-def codec_of(stream: Stream[Any, Any], text: str) -> Codec:
-    """Return Spark's counterpart of the codec of the values of a program's stream. `text`: the argument that names the program.
+def codec_of(stream: Stream[Any, Any], text: str, instead: Codec | None = None) -> Codec:
+    """Return Spark's counterpart of the codec of the values of a program's stream, or `instead` where it has none.
+
+    `text` is the argument that names the program.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: There is neither.
     """
     codec = stream.value
     for plain, kind in _PLAIN.items():
@@ -95,6 +97,8 @@ def codec_of(stream: Stream[Any, Any], text: str) -> Codec:
     if isinstance(codec, Avro) and isinstance(codec.framing, SingleObject | Plain):
         framed = isinstance(codec.framing, SingleObject)
         return AvroCodec(codec.schema.text, codec.older if framed else (), framed=framed)
+    if instead is not None:
+        return instead
     raise ConfigurationError(
         f"the values of {stream.name!r} are {codec!r}, which Spark cannot decode: --codecs {stream.name}=bytes keeps the bytes"
     )

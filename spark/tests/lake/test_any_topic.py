@@ -97,6 +97,23 @@ def test_the_id_of_a_group_whose_values_have_another_name_for_it_is_given_in_arg
     assert topic.id == "orderId"
 
 
+NUMBERED = Group("numbered", Input(PAYMENTS, nothing, once=Once(by="payment", within=timedelta(days=1))))
+UNNUMBERED = Group("unnumbered", Input(PAYMENTS, nothing))
+SUMS = Group("sums", Input(Stream("numbers", String(), Long()), nothing))
+
+
+def test_a_topic_of_a_graph_keeps_its_id_and_kind_of_keys_with_another_codec_or_in_a_second_graph() -> None:
+    by_graph = ("--graph", f"{__name__}:NUMBERED")
+    expected = Topic("payments", "payments", PlainCodec("json"), "payment", text_keys=False)
+    for more in (("--codecs", "payments=json"), ("--graph", f"{__name__}:UNNUMBERED")):
+        assert declared(*by_graph, *more).topics == (expected,)
+        assert declared(*more, *by_graph).topics == (expected,)
+    (text,) = declared(*by_graph, "--codecs", "payments=string").topics
+    assert (text.id, text.text_keys) == (None, False), "text has no fields"
+    (numbers,) = declared("--graph", f"{__name__}:SUMS", "--codecs", "numbers=bytes").topics
+    assert numbers.codec == PlainCodec("bytes"), "as the error says"
+
+
 def test_of_two_versions_of_a_schema_the_first_is_the_one_that_is_read(tmp_path: Path) -> None:
     for name, text in (("v1", ORDER_V1), ("v2", ORDER_V2)):
         (tmp_path / f"{name}.avsc").write_text(text)

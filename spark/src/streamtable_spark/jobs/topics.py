@@ -141,13 +141,16 @@ def contents_of(found: argparse.Namespace) -> Contents:
     of_name: dict[str, Topic] = {}
     results: dict[str, Result] = {}
     ids = _pairs("--ids", found.ids)
+    codecs = {name: _codec(name, text) for name, text in _pairs("--codecs", found.codecs).items()}
     for text in found.graph:
         named = load(text)
-        declared = named if isinstance(named, Contents) else Contents(input_topics(named, text, ids))
-        of_name |= {topic.name: topic for topic in declared.topics}
+        declared = named if isinstance(named, Contents) else Contents(input_topics(named, text, ids, codecs))
+        with_id = {name for name, topic in of_name.items() if topic.id is not None}
+        of_name |= {each.name: each for each in declared.topics if each.id or each.name not in with_id}
         results |= declared.results
-    for name, codec in _pairs("--codecs", found.codecs).items():
-        of_name[name] = Topic(name, name, _codec(name, codec))
+    for name, codec in codecs.items():
+        known = of_name.get(name) or Topic(name, name, codec)
+        of_name[name] = replace(known, codec=codec, id=ids.get(name, _id_in(codec, known.id)))
 
     def change(argument: str, name: str, **fields: Any) -> None:
         if name not in of_name:
@@ -170,7 +173,12 @@ def contents_of(found: argparse.Namespace) -> Contents:
     return Contents(topics, results)
 
 
-def input_topics(program: Any, text: str, ids: Mapping[str, str] = MappingProxyType({})) -> tuple[Topic, ...]:
+def input_topics(
+    program: Any,
+    text: str,
+    ids: Mapping[str, str] = MappingProxyType({}),
+    codecs: Mapping[str, Codec] = MappingProxyType({}),
+) -> tuple[Topic, ...]:
     """Return the inputs of a program's groups, without the topics between its groups and without loops.
 
     The id of an event is the field that tells a group which events are repeated (`Once`).
@@ -179,6 +187,7 @@ def input_topics(program: Any, text: str, ids: Mapping[str, str] = MappingProxyT
         program: The program; see `groups_of`.
         text: The argument that names it.
         ids: The fields of ids, by topic, where the values have other names for them than the groups: a type with aliases.
+        codecs: The codecs of topics whose own Spark has no counterpart of.
 
     Raises:
         ConfigurationError: It is no program, a codec is one that Spark has no counterpart of, or the values have no such field.
@@ -191,13 +200,18 @@ def input_topics(program: Any, text: str, ids: Mapping[str, str] = MappingProxyT
         stream = edge.stream
         if stream.name in own:
             continue
-        by = edge.once.by if edge.once is not None else None
-        event_id = ids.get(stream.name, by if isinstance(by, str) else None)
+        by, codec = getattr(edge.once, "by", None), codec_of(stream, text, codecs.get(stream.name))
+        event_id = ids.get(stream.name, _id_in(codec, by))
         if stream.name not in found or event_id is not None:
-            found[stream.name] = Topic(
-                stream.name, stream.name, codec_of(stream, text), event_id, isinstance(stream.key, String)
-            )
+            texts = isinstance(stream.key, String)
+            found[stream.name] = Topic(stream.name, stream.name, codec, event_id, texts)
     return tuple(found.values())
+
+
+def _id_in(codec: Codec, field: Any) -> str | None:
+    """Return the field of the id that a program names, if there is one in such values: text and bytes have no fields."""
+    without = isinstance(codec, PlainCodec) and codec.kind != "json"
+    return field if isinstance(field, str) and not without else None
 
 
 def _codec(name: str, text: str) -> Codec:
