@@ -1,5 +1,6 @@
 """A replay makes of a partition's history the rows that the group itself has made."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import groupby
@@ -252,6 +253,31 @@ def test_what_is_due_by_the_watermark_of_the_group_fires_at_the_end_of_a_replay(
     for watermark_ms, rows in ((1_000, {}), (60_999, {}), (61_000, {b"ann": b'"awake"'})):
         replay.finish({ORDERS.name: watermark_ms})
         assert replay.rows["table"] == rows
+    replay.close()
+
+
+def test_a_replay_takes_rows_and_output_records_of_any_size_and_for_any_partition_as_the_real_topics_may() -> (
+    None
+):
+    def happens(records: Any) -> None:
+        (key,), (event,) = records.keys, records.events
+        records.put_many({key: "x" * event["row"]})
+        records.emit_many(OUT, [key], ["x" * event["sent"]], partitions=[event["to"]])
+
+    made = Input(ORDERS, batch=happens, on_error=OnError.DEAD_LETTER)
+    group = Group("big", made, Output(OUT), Persist(Json()))
+    replay = Replay(group, partition=0, partitions=1, now=NOW)
+    events = ({"row": 2_000_000, "sent": 1, "to": -1}, {"row": 1, "sent": 2_000_000, "to": -1},
+              {"row": 1, "sent": 1, "to": 7})  # fmt: skip
+    for offset, event in enumerate(events):
+        value = json.dumps(event).encode()
+        replay.feed(ORDERS.name, [InMemoryMessage(offset, b"k%d" % offset, value, (), 5 + offset, None)])
+        replay.finish()
+    assert {key: len(row) for key, row in replay.rows["table"].items()} == {
+        b"k0": 2_000_002,
+        b"k1": 3,
+        b"k2": 3,
+    }
     replay.close()
 
 

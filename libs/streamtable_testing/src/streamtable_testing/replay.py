@@ -11,6 +11,7 @@ clock is real, as in the `Tester`. Emitted records are dropped, as they are alre
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,8 +25,11 @@ from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import GroupCoordinator
 from streamtable_testing.instance import Graves, Instance
 from streamtable_testing.log import VirtualKafka, VirtualProcess
-from streamtable_testing.topic import InMemoryMessage
+from streamtable_testing.topic import InMemoryMessage, Partition
 
+# What the group's topics have refused is in its dead letters, so a replay refuses nothing: it does not know their limits.
+_ANY_SIZE: Final = 1 << 40
+_ANY_PARTITION: Final = 1 << 31
 _FOREVER_SECONDS: Final = 1e12
 _TICK_SECONDS: Final = 2e-6
 _FED_MAX: Final = 5_000  # records between two commits
@@ -60,6 +64,9 @@ class Replay:
         graves = Graves()
         self._kafka = _HistoryKafka(clock, graves, self._feed, partition)
         self._kafka.create_topics_of(group, partitions)
+        read = {*group.input_topics, *(edge.table.name for edge in (*group.joins, *group.lookups))}
+        for output in {edge.stream.name for edge in group.outputs} - read:
+            self._kafka.accept_all(output)
         settings = ProcessorSettings(
             instance_id="replay",
             commit_interval=1e14,
@@ -259,6 +266,16 @@ class _HistoryConsumer(VirtualGroupConsumer):
         return True
 
 
+class _Any(list[Partition]):
+    """The partitions of an output: each number is one of them."""
+
+    def __len__(self) -> int:
+        return _ANY_PARTITION
+
+    def __getitem__(self, number: Any) -> Any:
+        return super().__getitem__(number % super().__len__())
+
+
 class _HistoryKafka(VirtualKafka):
     """A Kafka without the records of a group's inputs, whose members get one partition."""
 
@@ -267,6 +284,14 @@ class _HistoryKafka(VirtualKafka):
             clock, graves, session_timeout=_FOREVER_SECONDS, transaction_timeout=_FOREVER_SECONDS
         )
         self.feed, self.partition_read = feed, partition
+
+    def create_topic(self, name: str, partitions: int = 1, **options: Any) -> None:
+        super().create_topic(name, partitions, **{**options, "max_message_bytes": _ANY_SIZE})
+
+    def accept_all(self, output: str) -> None:
+        """Take records for any partition of a topic: its real number is not known, and the records are dropped."""
+        topic = self.topics[output]
+        topic.info, topic.partitions = replace(topic.info, partitions=_ANY_PARTITION), _Any(topic.partitions)
 
     def process(self, name: str) -> VirtualProcess:
         return _HistoryProcess(self, name)
