@@ -2,7 +2,8 @@
 
 import io
 import time
-from datetime import UTC, date, datetime
+from contextlib import ExitStack
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, delta_tables
 from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.silver import silver
 from streamtable_spark.jobs.topics import Contents, Result, Topic
 from streamtable_spark.transforms import layers
 from streamtable_spark.transforms.avro import AvroCodec
@@ -99,6 +101,47 @@ def test_records_that_cannot_be_read_any_more_come_into_quarantine_where_none_wa
     for _ in range(2):
         found = recomputed(lake, Contents((CLICKS,)))
         assert found == {"clicks": 2, "clicks quarantined": 1}
-        silver = tables.read("silver/clicks").orderBy("offset").collect()
-        assert [(row["offset"], row["repeat"]) for row in silver] == [(0, False), (1, True)]
+        found_rows = tables.read("silver/clicks").orderBy("offset").collect()
+        assert [(row["offset"], row["repeat"]) for row in found_rows] == [(0, False), (1, True)]
         assert [row["offset"] for row in tables.read(QUARANTINE).collect()] == [2]
+
+
+def test_a_backfill_of_any_days_marks_the_repeats_that_the_etl_has_marked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, str(tmp_path))
+    lake.declare(Origin("x", "delta", {}))
+    (tmp_path / "checkpoint/commits").mkdir(parents=True)
+    tables = delta_tables(lake)
+    encode = Avro(USER_CLICK).encode
+    # Of each batch the days of an event, by its id: later batches have earlier days, and a day beyond the horizon of seven.
+    batches = [
+        [(5, "late"), (1, "far"), (1, "same"), (9, "same")],
+        [(3, "late"), (6, "twice"), (6, "twice")],
+        [(20, "far"), (13, "late"), (12, "late")],
+    ]
+    offset = 0
+    for batch, sent in enumerate(batches):
+        rows = []
+        for day, name in sent:
+            at = datetime(2026, 3, day, 12, tzinfo=UTC)
+            value = encode(UserClick(id=name, user_id="u", url="/", at=1))
+            rows.append(("c", 0, offset, at, b"u", value, None))
+            offset += 1
+        columns = "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
+        records = spark.createDataFrame(rows, columns + "headers array<struct<key: string, value: binary>>")
+        raw = layers.bronze(records, batch)
+        tables.append(BRONZE, raw, batch)
+        earlier = tables.read("silver/clicks") if batch else None
+        with ExitStack() as kept:
+            tables.append("silver/clicks", silver(CLICKS, raw, earlier, kept), batch)
+        (tmp_path / f"checkpoint/commits/{batch}").write_text("v1\n{}")
+    expected = {row["offset"]: row["repeat"] for row in tables.read("silver/clicks").collect()}
+    assert sorted(offset for offset, repeat in expected.items() if repeat) == [3, 4, 6, 8, 9]
+    for first, last in ((3, 3), (5, 5), (1, 20), (9, 9), (12, 13), (20, 20)):
+        start = date(2026, 3, 1) + timedelta(first - 1)
+        days = backfill.DateRange(start, start + timedelta(last - first + 1))
+        progress = Progress(backfill.STAGES, io.StringIO(), time.monotonic)
+        backfill.backfill(lake, Contents((CLICKS,)), days, progress)
+        found = {row["offset"]: row["repeat"] for row in tables.read("silver/clicks").collect()}
+        assert found == expected, days

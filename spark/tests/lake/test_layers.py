@@ -23,7 +23,7 @@ def click(number: int) -> bytes:
 
 def silver(decoded: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
     event_id = fn.col("event.id")
-    return layers.silver(decoded, layers.repeated(layers.ids(decoded, event_id), earlier), event_id)
+    return layers.silver(decoded, layers.repeated(layers.ids(decoded, event_id), earlier, 7), event_id)
 
 
 def records(spark: SparkSession, *rows: tuple[bytes | None, bytes | None]) -> DataFrame:

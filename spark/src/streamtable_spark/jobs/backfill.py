@@ -99,23 +99,28 @@ def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress
     for topic in contents.topics:
         check_columns(tables, topic, lake.known())
     finished = partial(last_finished, Files(lake.spark), lake.checkpoint)
-    where = f"{days.condition} AND batch <= {finished()}"
-    counts: dict[str, int] = {}
+    upto, counts = finished(), dict[str, int]()
     for topic in contents.topics:
-        counts |= undisturbed(partial(_topic, tables, topic, days, where))
+        counts |= undisturbed(partial(_topic, tables, topic, days, upto))
     progress.stage(STAGES[1], **counts)
     undisturbed(lambda: gold.refresh(tables, contents.results, upto=finished()))
     progress.done(summary=f"{days.start} to {days.end}, recomputed", **counts)
     return counts
 
 
-def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> dict[str, int]:
-    name = f"silver/{topic.name}"
+def _topic(tables: DeltaTables, topic: Topic, days: DateRange, finished: int) -> dict[str, int]:
+    name, where = f"silver/{topic.name}", f"{days.condition} AND batch <= {finished}"
     raw = tables.read(BRONZE).where((fn.col("topic") == topic.kafka) & fn.expr(where))
     earlier = None
     if topic.id is not None and tables.exists(name):
-        since = days.start - timedelta(topic.horizon_days)
-        earlier = tables.read(name).where((fn.col("day") < days.start) & (fn.col("day") >= since))
+        # All rows of the same batches, and those of other batches within the horizon: a later one may have an earlier day.
+        batches = raw.agg(fn.min("batch").alias("first"), fn.max("batch").alias("last")).collect()[0]
+        start, end = (fn.lit(f"{each}").cast("date") for each in (days.start, days.end))
+        near = fn.col("day").between(
+            fn.date_sub(start, topic.horizon_days), fn.date_add(end, topic.horizon_days)
+        )
+        earlier = tables.read(name).where(f"batch <= {finished} AND NOT ({days.condition})")
+        earlier = earlier.where(near | fn.col("batch").between(*batches))
     with ExitStack() as kept:
         tables.replace(name, silver(topic, raw, earlier, kept), where)
         wrong = layers.quarantine(decoded(topic, raw)).persist()

@@ -283,7 +283,9 @@ class Etl:
         if topic.id is None or not tables.exists(name):
             return None
         near = (fn.col("day").between(*span) for span in around(days, topic.horizon_days))
-        return tables.before(name, batch).where(reduce(or_, near, fn.lit(False)))
+        # Without their batches and places, of which a batch would read all.
+        found = tables.before(name, batch).where(reduce(or_, near, fn.lit(False)))
+        return found.drop("batch", *layers.PLACE)
 
 
 def around(days: Iterable[date], horizon: int) -> list[tuple[date, date]]:

@@ -74,7 +74,7 @@ def silver(topic: Topic, raw: DataFrame, earlier: DataFrame | None, kept: ExitSt
     Args:
         topic: The topic.
         raw: Its bronze records, each offset once.
-        earlier: The silver table as far back as repetitions are searched; None if there is none.
+        earlier: Other rows of silver; see `layers.repeated`.
         kept: Frames that are read more than once stay persisted until it is closed.
     """
     repeats = None if topic.id is None else _repeated(topic, raw, earlier, kept)
@@ -98,5 +98,6 @@ def _repeated(topic: Topic, raw: DataFrame, earlier: DataFrame | None, kept: Exi
     if not suspects.count():
         return None
     few = layers.of_suspects(raw, topic.peeked_id, suspects)
-    found = held(layers.repeated(layers.ids(decoded(topic, few), topic.event_id), earlier))
+    few_ids = layers.ids(decoded(topic, few), topic.event_id)
+    found = held(layers.repeated(few_ids, earlier, topic.horizon_days))
     return found if found.count() else None

@@ -3,7 +3,7 @@
 from datetime import date
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from streamtable_spark.transforms.codecs import Codec
@@ -64,9 +64,10 @@ def ids(decoded: DataFrame, event_id: Column) -> DataFrame:
         event_id: The id of an event, from the column `event`. An event whose id is null repeats none.
 
     Returns:
-        `id_hash` (see `silver`), `timestamp`, `partition`, `offset`.
+        `id_hash` (see `silver`), `day`, `batch`, `timestamp`, `partition`, `offset`.
     """
-    return decoded.where(fn.col("reason").isNull()).select(_hash(event_id).alias(ID_HASH), *PLACE)
+    right = decoded.where(fn.col("reason").isNull())
+    return right.select(_hash(event_id).alias(ID_HASH), "day", "batch", *PLACE)
 
 
 def suspects(raw: DataFrame, peeked_id: Column, earlier: DataFrame | None = None) -> DataFrame:
@@ -98,30 +99,43 @@ def of_suspects(raw: DataFrame, peeked_id: Column, suspects: DataFrame) -> DataF
     return raw.join(fn.broadcast(suspects), half_of(peeked_id) == suspects["half"], "left_semi")
 
 
-def repeated(ids: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
-    """Return the positions of events that repeat an earlier one.
+def repeated(ids: DataFrame, earlier: DataFrame | None, horizon_days: int) -> DataFrame:
+    """Return the positions of events that repeat one of an earlier batch, or an earlier one of their own batch.
 
     Args:
-        ids: The ids of a batch, each offset once.
-        earlier: The silver table so far, as far back as repetitions are searched; None if there is none. Rows from before the
-            topic's events had an id have no hash, and repeat none.
+        ids: The ids of one or more batches, each offset once; see `ids`.
+        earlier: Other rows of silver, as far away as repetitions are searched; None if there are none. Rows from before the
+            topic's events had an id have no hash, and repeat none. Without `PLACE` all are of earlier batches.
+        horizon_days: The most days between an event and its repeat in a later batch.
 
     Returns:
         `partition`, `offset`, `repeat`, which is true.
     """
     named = ids.where(fn.col(ID_HASH).isNotNull())
-    # Hardly any id occurs twice, so ids are counted first: only those that remain are sorted.
-    twice = named.groupBy(ID_HASH).count().where("count > 1").select(ID_HASH, fn.lit(False).alias("seen"))
+    there = named
     if earlier is not None and ID_HASH in earlier.columns:
         # All earlier ids are compared, so they are not shuffled: the hashes of the batch are small enough to be broadcast.
         halves = fn.broadcast(named.select(fn.col(ID_HASH)["high"].alias("half")))
-        near = earlier.select(ID_HASH).where(fn.col(ID_HASH).isNotNull())
+        near = earlier.select(*[name for name in ids.columns if name in earlier.columns])
+        near = near.where(fn.col(ID_HASH).isNotNull())
         near = near.join(halves, near[ID_HASH]["high"] == halves["half"], "left_semi")
-        twice = twice.unionByName(near.distinct().withColumn("seen", fn.lit(True)))
-        twice = twice.groupBy(ID_HASH).agg(fn.bool_or("seen").alias("seen"))
-    order = Window.partitionBy(ID_HASH).orderBy(*PLACE)
-    found = named.join(fn.broadcast(twice), ID_HASH).withColumn("number", fn.row_number().over(order))
-    found = found.where("seen OR number > 1")
+        there = there.unionByName(near, allowMissingColumns=True)
+    # Hardly any id occurs twice, so ids are counted first: only those that remain are compared. Of an id that occurs often, one
+    # row for each batch and day is enough.
+    place = fn.struct(*PLACE)
+    of_day = there.groupBy(ID_HASH, "batch", "day").agg(
+        fn.count("*").alias("n"), fn.min(place).alias("first")
+    )
+    twice = of_day.groupBy(ID_HASH).agg(
+        fn.sum("n").alias("n"), fn.collect_list(fn.struct("batch", "day", "first")).alias("others")
+    )
+
+    def repeats(other: Column) -> Column:
+        batch, near = fn.col("batch"), fn.abs(fn.date_diff(other["day"], "day")) <= horizon_days
+        same = (other["batch"] == batch) & (other["first"] < place)
+        return same | ((fn.coalesce(other["batch"], fn.lit(-1)) < batch) & near)
+
+    found = named.join(fn.broadcast(twice.where("n > 1")), ID_HASH).where(fn.exists("others", repeats))
     return found.select("partition", "offset", fn.lit(True).alias("repeat"))
 
 
