@@ -36,7 +36,8 @@ def test_a_retry_has_the_timestamp_of_its_origin_however_late_it_was_sent_again(
     ]
     records.append(("clicks", 0, 9, datetime(2026, 3, 1, tzinfo=UTC), b"k", b"v", [(said, b"777")]))
     none = letters(frame(spark))
-    found = applied(spark.createDataFrame(records, SCHEMA), ["g-retry"], ["clicks"], none)
+    ends = {"clicks": {0: 10, 1: 10}}
+    found = applied(spark.createDataFrame(records, SCHEMA), {"g-retry": ends}, ["clicks"], none)
     rows = found.select("offset", fn.unix_millis("timestamp").alias("ms")).collect()
     march = 1_772_323_200_000
     assert dict(map(tuple, rows)) == {0: 777, 1: -1, 2: -1, 3: -1, 4: -1, 5: -1, 9: march}
@@ -71,6 +72,7 @@ def test_a_group_has_applied_what_it_has_not_set_aside_and_what_was_sent_again_w
         ("g-retry", 0, 3, origin(8, 1, partition=1)),  # the row would be elsewhere
         ("g-retry", 0, 4, origin(8, 1, topic="others")),
         ("g-retry", 0, 5, None),
+        ("g-retry", 0, 7, origin(10, 1)),  # behind the end of the input
         (
             "g-retry",
             0,
@@ -79,7 +81,7 @@ def test_a_group_has_applied_what_it_has_not_set_aside_and_what_was_sent_again_w
         ),  # the last one of a name counts
         ("others", 0, 0, None),
     )
-    found = applied(records, ["g-retry"], ["clicks"], letters(dead))
+    found = applied(records, {"g-retry": {"clicks": {0: 10, 1: 10}}}, ["clicks"], letters(dead))
     assert sorted((row["topic"], row["partition"], row["offset"]) for row in found.collect()) == [
         ("clicks", 0, 0),
         ("clicks", 1, 1),

@@ -132,9 +132,10 @@ def records_handled(
     for place, each in committed.items():
         spans[place.topic][place.partition] = Span(0, each.next_offset if each else 0)
     dead = {topic: {number: Span(0, end) for number, end in parts.items()} for topic, parts in ends.items()}
-    counted = applied(
-        read(spark, servers, spans), [f"{group}-retry"], list(schemas), letters(read(spark, servers, dead))
-    ).persist()
+    set_aside = letters(read(spark, servers, dead))
+    until = {topic: {number: span.end for number, span in parts.items()} for topic, parts in spans.items()}
+    retries, records = {f"{group}-retry": until}, read(spark, servers, spans)
+    counted = applied(records, retries, list(schemas), set_aside).persist()
     return [
         events(counted.where(counted["input"] == topic), AvroCodec.released(schema)).where(
             "event IS NOT NULL"

@@ -14,7 +14,7 @@ from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.positions import TABLE, Offsets, Spans, spans_to
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Program, Summary
-from streamtable_spark.transforms.applied import applied, kept
+from streamtable_spark.transforms.applied import applied, before, kept
 from streamtable_spark.transforms.applied import letters as letters_of
 from streamtable_spark.transforms.changelog import ROW, digests
 from streamtable_spark.transforms.history_order import in_order
@@ -73,8 +73,9 @@ class TableRequest:
         beside = cluster.stable_ends([source.dead_letters, *source.context])
         letter_ends = {source.dead_letters: beside.pop(source.dead_letters)}
         inputs = self._from_beginning(cluster, {**beside, **ends})
-        # In our scenarios expired letters belong to records that cannot be decoded.
-        letters = whole(letter_ends, cluster.starts(letter_ends), allow_missing=True)
+        # Of the scenarios that Spark computes itself only records that cannot be decoded fail, and those count nowhere.
+        allowed = self.allow_missing or source.program is None
+        letters = whole(letter_ends, cluster.starts(letter_ends), allow_missing=allowed)
         if self.earlier is None:
             return inputs, letters
         # Retries, loops and letters that went into an earlier rebuild belong to its table.
@@ -106,16 +107,28 @@ class TableRequest:
             watermarks: The minimum watermark of each partition at the end by input, in milliseconds.
         """
         source, records = self.source, self._records(session, cluster, inputs)
-        set_aside = letters_of(read(session, cluster.bootstrap_servers, letters))
         beside = inputs.keys() - source.read
         loops = source.former_loops(beside)
-        retries = sorted(beside - {*loops})
+        again = sorted(beside - {*loops})
+        ends = _ends(inputs)
+        until = ends if self.earlier is None else _ends(self.earlier.inputs)
+        # A retry names the attempt that has failed before it, also when the letter of that has expired.
+        failed = letters | spans_to({topic: ends[topic] for topic in again}, cluster.starts(again))
+        servers, own = cluster.bootstrap_servers, (source.retry, source.dead_letters)
+        here, there = (
+            {t: each for t, each in failed.items() if (t in own) is mine} for mine in (True, False)
+        )
+        set_aside = letters_of(read(session, servers, here))
+        set_aside = set_aside.unionByName(letters_of(read(session, servers, there)).where(before(until)))
+        retries = {topic: ends if topic == source.retry else until for topic in again}
         if not isinstance(source.computes, Program):
             counted = applied(records, retries, source.inputs, set_aside)
             return _natively(source, source.computes, records, counted)
-        handled = kept(records, retries, [*source.inputs, *loops], set_aside).select(*RECORD)
-        if tables := [*source.joins_read, *source.context]:
-            handled = handled.unionByName(records.where(fn.col("topic").isin(*tables)).select(*RECORD))
+        changes = [source.topic(name) for name in source.computes.changes]
+        handled = kept(records, retries, [*source.inputs, *loops, *changes], set_aside).select(*RECORD)
+        tables = [*source.joins_read, *source.context]
+        if whole_tables := {*tables}.difference(changes):
+            handled = handled.unionByName(records.where(fn.col("topic").isin(*whole_tables)).select(*RECORD))
         partitions, answers = len(inputs[source.retry]), map(source.topic, source.computes.answers)
         ordered = in_order(handled, tables, source.context, partitions, list(answers))
         replay = GroupReplay(source.computes, partitions, now, source.names(beside), watermarks or {})
@@ -127,6 +140,10 @@ class TableRequest:
             return read(session, cluster.bootstrap_servers, spans)
         lake = lake_history(session, self.lake, cluster)
         return read_with(session, cluster, spans, lake, allow_missing=self.allow_missing)
+
+
+def _ends(spans: Spans) -> dict[str, Offsets]:
+    return {topic: {number: span.end for number, span in parts.items()} for topic, parts in spans.items()}
 
 
 def live_rows(source: Source, held: DataFrame) -> DataFrame:

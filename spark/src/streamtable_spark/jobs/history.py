@@ -74,7 +74,7 @@ def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_m
         raise InputLost(
             f"{place} begins at offset {offset}: what was before is gone (retention)"
             + (f", and so it is in {len(gone) - 1} other partitions" if len(gone) > 1 else "")
-            + "; a table of what is left would lack it. Give --allow-missing to accept that"
+            + "; a table of what is left would differ. Give --allow-missing to accept that"
         )
     return spans_to(ends, starts)
 

@@ -4,7 +4,9 @@ The headers are of dead letters. A letter holds the original position of its rec
 record of an input is attempt 1 of itself, and the headers of a replayed letter hold the number of failed attempts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -28,14 +30,27 @@ def letters(records: DataFrame) -> DataFrame:
     return records.select(*origin).where("origin_topic IS NOT NULL").distinct()
 
 
+Ends = Mapping[str, Mapping[int, int]]
+"""The offsets up to which topics are read, by topic and partition."""
+
+
+def before(ends: Ends) -> Column:
+    """Return whether the original position of a record, in the columns `ORIGIN`, is before these ends."""
+    of_place = {f"{topic}[{number}]": end for topic, parts in ends.items() for number, end in parts.items()}
+    known = fn.create_map(*[fn.lit(each) for place in of_place.items() for each in place])
+    place = fn.format_string("%s[%d]", "origin_topic", "origin_partition")
+    return fn.coalesce(fn.col("origin_offset") < known[place], fn.lit(False))
+
+
 def applied(
-    records: DataFrame, retries: Sequence[str], inputs: Sequence[str], set_aside: DataFrame
+    records: DataFrame, retries: Mapping[str, Ends], inputs: Sequence[str], set_aside: DataFrame
 ) -> DataFrame:
     """Return the records of a group's inputs and retry topics that are not in its dead letters.
 
     Args:
         records: The records of all these topics: `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
-        retries: The names of the retry topics: the group's own, and the one of the group it was rebuilt from.
+        retries: The retry topics: the group's own, and the one of the group it was rebuilt from; each with the ends of the inputs
+            up to which that group's records count. Later ones are handled by the next group.
         inputs: The names of the input topics, with the loops of both.
         set_aside: The dead letters, as `letters` returns them.
 
@@ -51,7 +66,7 @@ def applied(
 
 
 def kept(
-    records: DataFrame, retries: Sequence[str], inputs: Sequence[str], set_aside: DataFrame
+    records: DataFrame, retries: Mapping[str, Ends], inputs: Sequence[str], set_aside: DataFrame
 ) -> DataFrame:
     """Return the same records with the timestamps that they have in their topics.
 
@@ -73,6 +88,8 @@ def kept(
     ]
     # Else the group refuses a retry: its row would be in another partition's table, or it is no event of the group.
     fits = fn.col("origin_topic").isin(*inputs) & (fn.col("origin_partition") == fn.col("partition"))
+    read = [(fn.col("topic") == topic) & before(ends) for topic, ends in retries.items()]
+    fits &= reduce(or_, read, ~retried)
     return records.select(*RECORD, *origin).where(fits).join(set_aside, ORIGIN, "left_anti")
 
 
