@@ -23,6 +23,7 @@ from streamtable.graph.group import HANDLED, IDS, STATES
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.graphs import codec_of, groups_of, load
 from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.codecs import PlainCodec
 from streamtable_spark.transforms.tables import unversioned
 from streamtable_testing.replay import TABLE, Replay
 from streamtable_testing.topic import InMemoryMessage
@@ -153,7 +154,7 @@ def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
     texts = isinstance(edge.stream.key, String)  # its query skips other keys
     if not (texts and isinstance(by, str | None) and isinstance(edge.stream.value, Avro)):
         return None
-    codec = codec_of(edge.stream, "")
+    codec = codec_of(edge.stream, "", PlainCodec("bytes"))  # its own handlers read other values
     if not isinstance(codec, AvroCodec):
         return None
     return edge.stream.name, codec, by, 0 if edge.once is None else edge.once.within_ms

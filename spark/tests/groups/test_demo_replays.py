@@ -121,6 +121,12 @@ def each_counts_for_others(name: str) -> Group[str, int]:
     return Group(name, Input(USER_CLICKS, aggregate=Count()), Persist(Avro("long", framing)))
 
 
+def each_counts_from_others(name: str) -> Group[str, int]:
+    framing = Confluent(FileRegistry(Path("registry.json")), "counts-value")
+    written: Stream[str, int] = Stream("written", String(), Avro("long", framing))
+    return Group(name, Input(written, aggregate=Count()), Persist(Avro("long")))
+
+
 def history(tester: Tester, group: Group[Any, Any], last: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The records that a job would replay, in its order, without dead letters."""
     letters = {letter.origin for letter in tester.dead_letters(group)}
@@ -274,6 +280,8 @@ def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to
     (tmp_path / "registry.json").write_text('{"schemas": {"7": "long"}, "subjects": {"counts-value": 7}}')
     # Spark writes the single-object encoding, which readers of this table could not decode.
     assert of(f"{each}_for_others", goes_on=True).program is not None
+    # It cannot decode these inputs, which the group's own handlers can.
+    assert of(f"{each}_from_others", goes_on=True).program is not None
 
 
 def test_handlers_compute_a_flow_of_one_input_that_keeps_windows_and_no_table() -> None:
