@@ -118,7 +118,8 @@ def test_results_that_are_computed_a_second_time_are_the_same(runs: Runs) -> Non
     name = "gold/status_history"
     tables, result = runs.tables, LAKE.results["status_history"]
     assert isinstance(tables, DeltaTables)
-    tables.upsert(name, runs.table(name).where("until IS NULL"), result.keys)
+    some = runs.table(name).where("until IS NULL")
+    tables.upsert(name, some, result.keys, some)
     assert_gold_is_what_kafka_says(runs)
 
 

@@ -100,7 +100,7 @@ def test_only_rows_of_users_with_new_records_are_merged_and_a_repetition_changes
     rows = delta.tables.read("gold/clicks_per_day")
     assert {row["user_id"]: row["batch"] for row in rows.collect()} == {"ann": 1, "bob": 0, "cid": 1}
     assert isinstance(delta.tables, DeltaTables)
-    delta.tables.upsert("gold/clicks_per_day", rows, LAKE.results["clicks_per_day"].keys)
+    delta.tables.upsert("gold/clicks_per_day", rows, LAKE.results["clicks_per_day"].keys, rows)
     assert delta.clicks() == right
     assert delta.refresh() == []
 
@@ -134,3 +134,44 @@ def test_records_without_a_key_are_one_row_that_later_ones_are_added_to(delta: S
         assert gold.refresh(delta.tables, results) == ["by_key"]
     rows = delta.tables.read("gold/by_key").collect()
     assert {row["key"]: row["clicks"] for row in rows} == {None: 3, "ann": 1}
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_row_that_the_records_of_its_key_do_not_make_any_more_goes(delta: Silver, *, adds: bool) -> None:
+    def last(rows: DataFrame) -> DataFrame:
+        found = rows.groupBy("key").agg(fn.max_by("url", "at").alias("url"), fn.max("at").alias("at"))
+        return found.where("url != '/closed'")
+
+    def make(silver: DataFrame) -> DataFrame:
+        return last(silver.select("key", "event.url", "event.at"))
+
+    def add(kept: DataFrame, new: DataFrame) -> DataFrame:
+        return last(kept.select("key", "url", "at").unionByName(new.select("key", "event.url", "event.at")))
+
+    results = {"open": Result((CLICKS,), make, keys=("key",), add=add if adds else None)}
+    steps: list[tuple[str, str, dict[str, int]]] = [
+        ("ann", "/new", {"ann": 0}), ("bob", "/new", {"ann": 0, "bob": 1}), ("ann", "/closed", {"bob": 2}),
+        ("ann", "/again", {"bob": 2, "ann": 3}),
+    ]  # fmt: skip
+    for batch, (key, url, expected) in enumerate(steps):
+        delta.append(CLICKS, batch, [(f"{batch}", key, url, batch)])
+        assert gold.refresh(delta.tables, results) == ["open"]
+        found = delta.tables.read("gold/open").collect()
+        assert {row["key"]: row["batch"] for row in found} == expected
+        assert gold.refresh(delta.tables, results) == []
+
+
+def test_a_result_with_other_columns_or_types_than_its_table_is_made_as_a_whole(delta: Silver) -> None:
+    def counted(kind: str, *more: str) -> dict[str, Result]:
+        def make(silver: DataFrame) -> DataFrame:
+            at = fn.max(fn.col("event.at").cast(kind)).alias("at")
+            return silver.groupBy("key").agg(at, *[fn.count("*").alias(name) for name in more])
+
+        return {"last": Result((CLICKS,), make, keys=("key",))}
+
+    steps = [(counted("int"), 1), (counted("int", "n"), 2), (counted("long", "n"), 2**40)]
+    for batch, (results, at) in enumerate(steps):
+        delta.append(CLICKS, batch, [(f"{batch}", f"{batch}", "/", at)])
+        assert gold.refresh(delta.tables, results) == ["last"]
+    rows = delta.tables.read("gold/last").collect()
+    assert {row["key"]: (row["at"], row["n"]) for row in rows} == {"0": (1, 1), "1": (2, 1), "2": (2**40, 1)}

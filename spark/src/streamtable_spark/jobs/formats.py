@@ -102,16 +102,18 @@ class DeltaTables(_Folder):
             writer = writer.option("replaceWhere", where)
         writer.option("mergeSchema", "true").save(self.path(name))
 
-    def upsert(self, name: str, rows: DataFrame, keys: Sequence[str]) -> None:
-        """Replace the rows with the same keys, and add those with new keys; a key may be null."""
-        if not self.exists(name):
-            rows.write.format("delta").mode("errorifexists").save(self.path(name))
-            return
-        rows.createOrReplaceTempView("changed_rows")
+    def upsert(self, name: str, rows: DataFrame, keys: Sequence[str], replaced: DataFrame) -> None:
+        """Put rows in the place of others of the table, by their keys, of which each may be null; delete those without a new row."""
         same = " AND ".join(f"old.`{key}` <=> new.`{key}`" for key in keys)
+        gone = (
+            replaced.alias("old")
+            .join(rows.alias("new"), fn.expr(same), "left_anti")
+            .withColumn("_gone", fn.lit(True))
+        )
+        rows.withColumn("_gone", fn.lit(False)).unionByName(gone).createOrReplaceTempView("changed_rows")
         self._spark.sql(
             f"MERGE INTO delta.`{self.path(name)}` old USING changed_rows new ON {same} "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            "WHEN MATCHED AND new._gone THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         ).collect()
 
     def sizes(self, name: str) -> dict[str, int]:

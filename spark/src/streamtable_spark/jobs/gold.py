@@ -35,21 +35,22 @@ def _refresh(tables: LakeTables, name: str, result: Result, whole_to: int | None
     seen = fn.lit(True) if whole_to is None else fn.col("batch") <= whole_to
     silver = [tables.read(source).where(seen) for source in sources]
     batch = fn.lit(upto).cast("bigint")
-    if isinstance(tables, DeltaTables) and since >= 0 and result.keys:
+    whole = result.make(*silver).withColumn("batch", batch)
+    old = tables.read(name) if isinstance(tables, DeltaTables) and since >= 0 and result.keys else None
+    # With other columns or types than the table has, all rows are made again.
+    if old is not None and dict(old.dtypes) == dict(whole.dtypes):
         (of_topic,) = silver
         new = of_topic.where(fn.col("batch") > since)
         # A record may have no key. `=` would not find its rows, and the upsert would: with a sum that lacks what it had before.
         touched = new.select(fn.col("key").alias("touched")).distinct()
+        kept = old.join(touched, old[result.keys[0]].eqNullSafe(touched["touched"]), "left_semi")
         if result.add is None:
-            rows = result.make(
-                of_topic.join(touched, of_topic["key"].eqNullSafe(touched["touched"]), "left_semi")
-            )
+            records = of_topic.join(touched, of_topic["key"].eqNullSafe(touched["touched"]), "left_semi")
+            rows = result.make(records)
         else:
-            kept = tables.read(name)
-            rows = result.add(
-                kept.join(touched, kept[result.keys[0]].eqNullSafe(touched["touched"]), "left_semi"), new
-            )
-        tables.upsert(name, rows.withColumn("batch", batch), result.keys)
-    else:
-        tables.overwrite(name, result.make(*silver).withColumn("batch", batch))
+            rows = result.add(kept, new)
+        tables.upsert(name, rows.withColumn("batch", batch), result.keys, kept)
+        if tables.last_batch(name) == upto:
+            return True  # else it has lost rows only, and would not know that it has this batch
+    tables.overwrite(name, whole)
     return True
