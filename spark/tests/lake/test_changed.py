@@ -1,21 +1,22 @@
 """Arguments that differ from the previous run's: other topics, and other codecs."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from pyspark.sql import SparkSession
 from spark.tests.lake.runs import ENDS, Runs, crash_at
 from spark.tests.lake.stage import Stage
 from spark.tests.lake.test_etl import recompute
 
 from streamtable import Avro
-from streamtable_spark.errors import ConfigurationError, OtherLake
+from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.lake import QUARANTINE
+from streamtable_spark.jobs.lake import QUARANTINE, Lake
 from streamtable_spark.jobs.topics import Contents, Topic
 from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_spark.transforms.codecs import Codec, PlainCodec, PlainKind
@@ -90,6 +91,34 @@ def test_a_topic_that_an_earlier_batch_has_left_out_is_not_read_from_the_beginni
     leave_out(shop.spark, tmp_path, shop.two, finish=True)
     with pytest.raises(OtherLake, match=f"batch 1 was read without {shop.two}"):
         whole.run(allow=True)
+
+
+def test_a_topic_whose_first_records_are_gone_when_it_is_added_is_refused_or_read_from_where_it_begins(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.lake(tmp_path, shop.one).run()
+    shop.send(shop.two, shop.two)
+    (deleted,) = shop.stage.admin.delete_records([TopicPartition(shop.two, 0, 2)]).values()
+    deleted.result(60)
+    whole = shop.lake(tmp_path, shop.one, shop.two)
+    for _ in range(2):
+        with pytest.raises(
+            InputLost, match=rf"2 offsets .* {shop.two}\[0\] offsets 0 to 1 .*for a topic that is added"
+        ):
+            whole.run()
+    whole.run(allow=True)
+    assert positions(whole) == [(shop.one, 0, 0), (shop.two, 0, 2)]
+    origin = Lake(shop.spark, str(tmp_path)).known()
+    assert list(origin.missing) == [[shop.two, 0, 0, 2]]
+
+
+def test_a_lake_without_its_table_of_raw_records_is_refused(shop: Shop, tmp_path: Path) -> None:
+    whole = shop.lake(tmp_path, shop.one)
+    whole.run()
+    shutil.rmtree(tmp_path / "bronze")
+    for _ in range(2):
+        with pytest.raises(OtherLake, match=r"bronze is gone, and .* ends with batch 0"):
+            whole.run()
 
 
 def test_a_batch_that_was_planned_without_a_topic_is_planned_again(shop: Shop, tmp_path: Path) -> None:

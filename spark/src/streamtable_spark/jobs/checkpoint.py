@@ -81,7 +81,7 @@ def check_kept(
     """Check that Kafka has the records to read next. Returns the offsets that are missing, if that is allowed.
 
     Args:
-        read: The offsets read so far; see `read_so_far`.
+        read: The next offset of each partition; 0 where none was read yet.
         starts: The first offset of each partition in Kafka.
         ends: The end offset of each partition in Kafka.
         allow: Continue without records that retention has deleted.
@@ -95,8 +95,7 @@ def check_kept(
             end = ends.get(topic, {}).get(number, offset)
             if end < offset:
                 raise InputLost(
-                    f"{topic}[{number}] ends at offset {end}, and {offset} records of it were read: it is not the "
-                    "topic any more that this lake was made from. Make a new lake for the new topic"
+                    f"{topic}[{number}] ends at offset {end}, and {offset} records of it were read: it is not the topic any more that this lake was made from. Make a new lake for the new topic"
                 )
             if (start := starts.get(topic, {}).get(number, offset)) > offset:
                 gone[Place(topic, number)] = Span(offset, start)
@@ -105,8 +104,7 @@ def check_kept(
             f"{place} offsets {lost.start} to {lost.end - 1} ({lost.size})" for place, lost in gone.items()
         ]
         raise InputLost(
-            f"{sum(lost.size for lost in gone.values())} offsets were deleted before they were read: "
-            f"{'; '.join(said[:3])}{'; and more' if len(said) > len(said[:3]) else ''}. Retention is too "
-            "short for how rarely this job runs. --allow-missing continues with the remaining records"
+            f"{sum(lost.size for lost in gone.values())} offsets were deleted before they were read: {'; '.join(said[:3])}{'; and more' if len(said) > len(said[:3]) else ''}. Retention is too "
+            "short for how rarely this job runs, or for a topic that is added. --allow-missing continues with the remaining records"
         )
     return gone

@@ -143,10 +143,11 @@ class Etl:
         for topic in names:
             if known.topics.get(topic, ids[topic]) != ids[topic]:
                 raise InputLost(
-                    f"topic {topic} was deleted and created again: its id was {known.topics[topic]} and is {ids[topic]}. "
-                    f"{sum(read.get(topic, {}).values())} offsets of the earlier one were read, and later ones are lost. Make a new lake"
+                    f"topic {topic} was deleted and created again: its id was {known.topics[topic]} and is {ids[topic]}. {sum(read.get(topic, {}).values())} offsets of the earlier one were read, and later ones are lost. Make a new lake"
                 )
-        gone = check_kept(read, starts, ends, allow=settings.allow_missing)
+        # Spark begins a topic or partition that it has not read yet at its first record only if that has offset 0.
+        begun = {name: dict.fromkeys(starts[name], 0) | read.get(name, {}) for name in names if read}
+        gone = check_kept(begun, starts, ends, allow=settings.allow_missing)
         # Kept before anything is read: the end of the records that were read does not show them.
         lost = [[*place, span.start, span.end] for place, span in gone.items()]
         missing = [*known.missing, *(each for each in lost if each not in known.missing)]
@@ -166,13 +167,13 @@ class Etl:
     def _read_so_far(self, origin: Origin) -> Read:
         files, checkpoint = Files(self._spark), self._lake.checkpoint
         read, tables = read_so_far(files, checkpoint), self._lake.tables(origin)
+        finished = last_finished(files, checkpoint)
         if tables.exists(BRONZE):
             if read is None:
                 raise OtherLake(
                     f"{checkpoint} is gone, and the tables hold records, which would come twice. Restore it, or make a new lake"
                 )
-            finished, written = last_finished(files, checkpoint), tables.last_batch(BRONZE)
-            self._begun = written
+            self._begun = written = tables.last_batch(BRONZE)
             if written > finished + 1:
                 raise OtherLake(
                     f"{checkpoint} is older than the tables: it ends with batch {finished}, and they hold batch {written}. Restore a later one"
@@ -184,6 +185,10 @@ class Etl:
                         f"batch {finished} was read without {topic}, whose records would come twice. Make a new lake"
                     )
             check_planned(files, checkpoint, read, written)
+        elif finished >= 0:
+            raise OtherLake(
+                f"{tables.path(BRONZE)} is gone, and {checkpoint} ends with batch {finished}. Restore the table, or make a new lake"
+            )
         return read or {}
 
     def _read(self, tables: LakeTables) -> None:
@@ -310,14 +315,8 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     parser.add_argument("--batch", type=int, default=2_000_000, help="offsets that a batch reads (2000000)")
     parser.add_argument("--allow-missing", action="store_true", help="go on even if unread records are gone")
     found = parser.parse_args(argv)
-    settings = Settings(
-        bootstrap_servers=found.bootstrap_servers,
-        lake=found.lake,
-        contents=contents_of(found),
-        format=found.format,
-        records_max=found.batch,
-        allow_missing=found.allow_missing,
-    )
+    how = (found.format, found.batch, found.allow_missing)
+    settings = Settings(found.bootstrap_servers, found.lake, contents_of(found), *how)
     with writer_lock(settings.lake), reported_run(found, "etl", STAGES, lake=settings.lake) as progress:
         counts = Etl(connect("etl", local_of(found)), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
