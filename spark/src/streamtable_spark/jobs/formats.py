@@ -112,8 +112,7 @@ class DeltaTables(_Folder):
         )
         rows.withColumn("_gone", fn.lit(False)).unionByName(gone).createOrReplaceTempView("changed_rows")
         self._spark.sql(
-            f"MERGE INTO delta.`{self.path(name)}` old USING changed_rows new ON {same} "
-            "WHEN MATCHED AND new._gone THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            f"MERGE INTO delta.`{self.path(name)}` old USING changed_rows new ON {same} WHEN MATCHED AND new._gone THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         ).collect()
 
     def sizes(self, name: str) -> dict[str, int]:
@@ -236,8 +235,9 @@ def undisturbed(work: Callable[[], T], wait: Callable[[float], None] = time.slee
             if not any(word in str(error) for word in DISTURBED):
                 raise
             if not left:
+                said = str(error).partition("\n")[0][:300]
                 raise RetryLater(
-                    "another job changes the same tables all the time: run this again"
+                    f"another job changes the same tables all the time, or a file of theirs was deleted by hand ({said}): run this again"
                 ) from error
             wait(PAUSE_S)
     raise AssertionError("the last try returns or raises")
