@@ -35,8 +35,8 @@ def test_a_retry_has_the_timestamp_of_its_origin_however_late_it_was_sent_again(
         for offset, at in enumerate(dated)
     ]
     records.append(("clicks", 0, 9, datetime(2026, 3, 1, tzinfo=UTC), b"k", b"v", [(said, b"777")]))
-    none = letters(frame(spark))
-    ends = {"clicks": {0: 10, 1: 10}}
+    none = letters(frame(spark), {})
+    ends = {"clicks[0]": 10, "clicks[1]": 10}
     found = applied(spark.createDataFrame(records, SCHEMA), {"g-retry": ends}, ["clicks"], none)
     rows = found.select("offset", fn.unix_millis("timestamp").alias("ms")).collect()
     march = 1_772_323_200_000
@@ -81,7 +81,12 @@ def test_a_group_has_applied_what_it_has_not_set_aside_and_what_was_sent_again_w
         ),  # the last one of a name counts
         ("others", 0, 0, None),
     )
-    found = applied(records, {"g-retry": {"clicks": {0: 10, 1: 10}}}, ["clicks"], letters(dead))
+    found = applied(
+        records,
+        {"g-retry": {"clicks[0]": 10, "clicks[1]": 10}},
+        ["clicks"],
+        letters(dead, {"g-dead-letters": {"clicks[0]": 10, "clicks[1]": 10}}),
+    )
     assert sorted((row["topic"], row["partition"], row["offset"]) for row in found.collect()) == [
         ("clicks", 0, 0),
         ("clicks", 1, 1),

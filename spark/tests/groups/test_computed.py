@@ -16,7 +16,7 @@ from streamtable_spark.jobs.positions import Span, Spans
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import program_of
 
-ACCOUNTS: Table[str, int] = Table("accounts", String(), Json())
+ACCOUNTS: Table[str, Any] = Table("accounts", String(), Json())
 Sent = Mapping[str, list[tuple[int, list[Any]]]]
 
 

@@ -132,8 +132,8 @@ def records_handled(
     for place, each in committed.items():
         spans[place.topic][place.partition] = Span(0, each.next_offset if each else 0)
     dead = {topic: {number: Span(0, end) for number, end in parts.items()} for topic, parts in ends.items()}
-    set_aside = letters(read(spark, servers, dead))
-    until = {topic: {number: span.end for number, span in parts.items()} for topic, parts in spans.items()}
+    until = {f"{topic}[{n}]": span.end for topic, parts in spans.items() for n, span in parts.items()}
+    set_aside = letters(read(spark, servers, dead), {f"{group}-dead-letters": until})
     retries, records = {f"{group}-retry": until}, read(spark, servers, spans)
     counted = applied(records, retries, list(schemas), set_aside).persist()
     return [

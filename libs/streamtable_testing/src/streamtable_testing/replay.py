@@ -64,8 +64,8 @@ class Replay:
         graves = Graves()
         self._kafka = _HistoryKafka(clock, graves, self._feed, partition)
         self._kafka.create_topics_of(group, partitions)
-        read = {*group.input_topics, *(edge.table.name for edge in (*group.joins, *group.lookups))}
-        for output in {edge.stream.name for edge in group.outputs} - read:
+        read = {edge.table.name for edge in group.joins} | {edge.table.name for edge in group.lookups}
+        for output in {edge.stream.name for edge in group.outputs} - read - {*group.input_topics}:
             self._kafka.accept_all(output)
         settings = ProcessorSettings(
             instance_id="replay",

@@ -11,10 +11,10 @@ from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read, whole
 from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest
-from streamtable_spark.jobs.positions import TABLE, Offsets, Spans, spans_to
+from streamtable_spark.jobs.positions import TABLE, Offsets, Place, Spans, spans_to
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Program, Summary
-from streamtable_spark.transforms.applied import applied, before, kept
+from streamtable_spark.transforms.applied import applied, kept
 from streamtable_spark.transforms.applied import letters as letters_of
 from streamtable_spark.transforms.changelog import ROW, digests
 from streamtable_spark.transforms.history_order import in_order
@@ -113,14 +113,12 @@ class TableRequest:
         ends = _ends(inputs)
         until = ends if self.earlier is None else _ends(self.earlier.inputs)
         # A retry names the attempt that has failed before it, also when the letter of that has expired.
-        failed = letters | spans_to({topic: ends[topic] for topic in again}, cluster.starts(again))
-        servers, own = cluster.bootstrap_servers, (source.retry, source.dead_letters)
-        here, there = (
-            {t: each for t, each in failed.items() if (t in own) is mine} for mine in (True, False)
-        )
-        set_aside = letters_of(read(session, servers, here))
-        set_aside = set_aside.unionByName(letters_of(read(session, servers, there)).where(before(until)))
-        retries = {topic: ends if topic == source.retry else until for topic in again}
+        sent = {topic: {number: span.end for number, span in inputs[topic].items()} for topic in again}
+        failed = letters | spans_to(sent, cluster.starts(again))
+        own = (source.retry, source.dead_letters)
+        counts = {topic: ends if topic in own else until for topic in failed}
+        set_aside = letters_of(read(session, cluster.bootstrap_servers, failed), counts)
+        retries = {topic: counts[topic] for topic in again}
         if not isinstance(source.computes, Program):
             counted = applied(records, retries, source.inputs, set_aside)
             return _natively(source, source.computes, records, counted)
@@ -142,8 +140,8 @@ class TableRequest:
         return read_with(session, cluster, spans, lake, allow_missing=self.allow_missing)
 
 
-def _ends(spans: Spans) -> dict[str, Offsets]:
-    return {topic: {number: span.end for number, span in parts.items()} for topic, parts in spans.items()}
+def _ends(spans: Spans) -> dict[str, int]:
+    return {f"{Place(topic, n)}": span.end for topic, parts in spans.items() for n, span in parts.items()}
 
 
 def live_rows(source: Source, held: DataFrame) -> DataFrame:

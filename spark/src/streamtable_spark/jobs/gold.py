@@ -36,9 +36,9 @@ def _refresh(tables: LakeTables, name: str, result: Result, whole_to: int | None
     silver = [tables.read(source).where(seen) for source in sources]
     batch = fn.lit(upto).cast("bigint")
     whole = result.make(*silver).withColumn("batch", batch)
-    old = tables.read(name) if isinstance(tables, DeltaTables) and since >= 0 and result.keys else None
+    old = tables.read(name) if since >= 0 and result.keys else None
     # With other columns or types than the table has, all rows are made again.
-    if old is not None and dict(old.dtypes) == dict(whole.dtypes):
+    if isinstance(tables, DeltaTables) and old is not None and dict(old.dtypes) == dict(whole.dtypes):
         (of_topic,) = silver
         new = of_topic.where(fn.col("batch") > since)
         # A record may have no key. `=` would not find its rows, and the upsert would: with a sum that lacks what it had before.

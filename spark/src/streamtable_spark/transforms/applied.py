@@ -5,8 +5,6 @@ record of an input is attempt 1 of itself, and the headers of a replayed letter 
 """
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -17,29 +15,22 @@ PREFIX = "streamtable-"
 ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "attempt"]
 
 
-def letters(records: DataFrame) -> DataFrame:
-    """Return the dead letters in a dead-letter topic: the original position of each record, and the attempt that failed.
+Ends = Mapping[str, int]
+"""The offsets up to which records count, by partition: `topic[0]`."""
+
+
+def letters(records: DataFrame, until: Mapping[str, Ends]) -> DataFrame:
+    """Return the dead letters in dead-letter topics: the original position of each record, and the attempt that failed.
 
     Args:
         records: `topic`, `partition`, `offset`, `key`, `value`, `headers`.
+        until: The topics of the letters, each with the ends of the inputs of its group: later records are the next group's.
 
     Returns:
         `origin_topic`, `origin_partition`, `origin_offset`, `attempt`; each once.
     """
     origin = [column.alias(name) for name, column in zip(ORIGIN, _origin(failed=0), strict=True)]
-    return records.select(*origin).where("origin_topic IS NOT NULL").distinct()
-
-
-Ends = Mapping[str, Mapping[int, int]]
-"""The offsets up to which topics are read, by topic and partition."""
-
-
-def before(ends: Ends) -> Column:
-    """Return whether the original position of a record, in the columns `ORIGIN`, is before these ends."""
-    of_place = {f"{topic}[{number}]": end for topic, parts in ends.items() for number, end in parts.items()}
-    known = fn.create_map(*[fn.lit(each) for place in of_place.items() for each in place])
-    place = fn.format_string("%s[%d]", "origin_topic", "origin_partition")
-    return fn.coalesce(fn.col("origin_offset") < known[place], fn.lit(False))
+    return records.select("topic", *origin).where(_counts(until)).select(*ORIGIN).distinct()
 
 
 def applied(
@@ -88,9 +79,17 @@ def kept(
     ]
     # Else the group refuses a retry: its row would be in another partition's table, or it is no event of the group.
     fits = fn.col("origin_topic").isin(*inputs) & (fn.col("origin_partition") == fn.col("partition"))
-    read = [(fn.col("topic") == topic) & before(ends) for topic, ends in retries.items()]
-    fits &= reduce(or_, read, ~retried)
+    fits &= ~retried | _counts(retries)
     return records.select(*RECORD, *origin).where(fits).join(set_aside, ORIGIN, "left_anti")
+
+
+def _counts(until: Mapping[str, Ends]) -> Column:
+    """Return whether the original position of a letter or retry is before the end that its topic has for the input."""
+    place = fn.format_string("%s %s[%d]", "topic", "origin_topic", "origin_partition")
+    ends = {f"{topic} {place}": end for topic, each in until.items() for place, end in each.items()}
+    items = [fn.lit(part) for item in ends.items() for part in item]
+    known = fn.create_map(*items).cast("map<string,bigint>")
+    return fn.coalesce(fn.col("origin_offset") < known[place], fn.lit(False))
 
 
 def _origin(*, failed: int) -> list[Column]:
