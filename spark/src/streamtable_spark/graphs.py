@@ -9,13 +9,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from exactavro import alone
 from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
 from streamtable.base.ports import ColumnValues
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow import Flow
 from streamtable.graph.group import groups_in
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.transforms.avro import AvroCodec, alone
+from streamtable_spark.transforms.avro import AvroCodec
 from streamtable_spark.transforms.codecs import Codec, PlainCodec, PlainKind, ProgramCodec
 
 _PLAIN: Mapping[type, PlainKind] = {String: "string", Json: "json", Bytes: "bytes"}
@@ -43,8 +44,7 @@ def load(text: str) -> Any:
         program = import_module(module)
     except Exception as error:  # an import runs a program, which may raise anything
         raise ConfigurationError(
-            f"--graph {text}: {type(error).__name__}: {error}. The module has to be importable here, and where tasks run: "
-            "install its package, or give it to spark-submit with --py-files"
+            f"--graph {text}: {type(error).__name__}: {error}. The module has to be importable here, and where tasks run: install its package, or give it to spark-submit with --py-files"
         ) from error
     try:
         return attrgetter(name)(program)

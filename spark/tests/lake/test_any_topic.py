@@ -124,6 +124,14 @@ def test_of_two_versions_of_a_schema_the_first_is_the_one_that_is_read(tmp_path:
         declared("--codecs", f"orders={codec}".replace("avro:", "avro-plain:"))
 
 
+def test_schemas_that_the_services_refuse_to_read_as_the_first_are_refused(tmp_path: Path) -> None:
+    for scale in (2, 3):
+        cents = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": scale}
+        (tmp_path / f"{scale}.avsc").write_text(schema({"name": "cents", "type": cents}))
+    with pytest.raises(ConfigurationError, match=r"--codecs orders=.*cents"):
+        declared("--codecs", f"orders=avro:{tmp_path}/3.avsc+{tmp_path}/2.avsc")
+
+
 def test_spaces_beside_commas_do_not_belong_to_names() -> None:
     contents = declared("--codecs", "notes=string, events=json", "--topics", "notes , events=e-2")
     assert [(topic.name, topic.kafka) for topic in contents.topics] == [("notes", "notes"), ("events", "e-2")]

@@ -12,7 +12,10 @@ from pyspark.testing import assertDataFrameEqual
 from contracts import records
 from contracts.schema import RecordSchema
 from streamtable import Avro
+from streamtable.codec import Plain
+from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.transforms.avro import AvroCodec
+from streamtable_spark.transforms.codecs import PlainCodec
 
 EACH = 1_500
 SCHEMAS = [value for value in vars(records).values() if isinstance(value, RecordSchema)]
@@ -281,3 +284,68 @@ def test_a_filter_on_the_reason_does_not_decode_a_value_a_second_time(spark: Spa
     frame = AvroCodec.released(records.USER_CLICK).decode(spark.createDataFrame([Row(value=b"")]))
     plan = frame.where("reason IS NULL")._jdf.queryExecution().executedPlan()
     assert plan.toString().count("from_avro(") == 1
+
+
+def record(*kinds: Any) -> str:
+    fields = [{"name": f"x{number}", "type": kind} for number, kind in enumerate(kinds)]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+
+
+def test_decimals_in_more_bytes_than_needed_and_numbers_of_several_types_are_read_as_the_services_read_them(
+    spark: SparkSession,
+) -> None:
+    text = record(DECIMAL, ["int", "long"])
+    bodies = {b"\x04\xff\x80\x00\x0a": ("-1.28", 5), b"\x02\x80\x02\x0a": ("-1.28", 5)}
+    codec, ours = AvroCodec(text, framed=False), Avro(text, Plain())
+    frame = spark.createDataFrame([(body,) for body in [*bodies, b"\x02\x80\x02\x0a\x00"]], "value binary")
+    rows = codec.decode(frame).select("decoded", "reason").collect()
+    for row, (body, (decimal, number)) in zip(rows[:2], bodies.items(), strict=True):
+        assert (str(row["decoded"]["x0"]), row["decoded"]["x1"]) == (decimal, number), row["reason"]
+        assert [str(each) for each in ours.decode(body).values()] == [decimal, str(number)]
+    assert rows[2]["reason"] == "bytes are left over behind the value"
+
+
+def test_bytes_that_a_later_schema_reads_as_text_must_be_utf_8(spark: SparkSession) -> None:
+    before, now = record("bytes"), record("string")
+    codec = AvroCodec(now, (before,))
+    bodies = [codec.prefix(before) + body for body in (b"\x04\xc3\xa4", b"\x02\xff")]
+    found = codec.decode(spark.createDataFrame([(body,) for body in bodies], "value binary"))
+    first, second = found.select("decoded", "reason").collect()
+    assert (first["decoded"]["x0"], first["reason"]) == ("ä", None)
+    assert (second["decoded"], second["reason"]) == (None, "does not resolve to the reader's schema")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (record({**DECIMAL, "precision": 40}), "a decimal of 40 digits"),
+        (record("int").replace("]", ', {"name": "X0", "type": "int"}]'), "differ only in case"),
+    ],
+)
+def test_a_schema_that_spark_has_no_columns_for_is_refused(text: str, said: str) -> None:
+    for reader, older in ((text, ()), (record("int"), (text,))):
+        with pytest.raises(ConfigurationError, match=said):
+            AvroCodec(reader, older)
+
+
+def test_text_behind_json_is_no_json(spark: SparkSession) -> None:
+    right = ['{"a":1}', "[1]", " 1 ", '"x"', "null", '{"a":{"b":[]}}']
+    behind = [
+        '{"a":1} x',
+        '{"a":1}{"b":2}',
+        '{"a":1}]',
+        "1 2",
+        "1,2",
+        '1,"b":2',
+        "1],[2",
+        '1},{"b":2',
+        "[1]]",
+        "",
+        "{",
+    ]
+    frame = spark.createDataFrame([(text.encode(),) for text in right + behind], "value binary")
+    rows = PlainCodec("json").decode(frame).select("value", "reason").collect()
+    assert [bytes(row["value"]).decode() for row in rows if row["reason"] is None] == right

@@ -8,7 +8,8 @@ from exactavro.branches import avro_branch, avro_branch_of
 from exactavro.errors import Malformed, Unfit, Unusable, placed
 from exactavro.reading import READ_ERRORS, Reader, decode
 from exactavro.resolving import make_reader
-from exactavro.schema import Schema
+from exactavro.schema import Schema, kind
+from exactavro.shape import alone, can_be_null, has_one_encoding, parts, unions
 from exactavro.writing import WRITE_ERRORS, Writer, encode, make_writer, may_lose, unfit
 
 __all__ = [
@@ -20,13 +21,19 @@ __all__ = [
     "Unfit",
     "Unusable",
     "Writer",
+    "alone",
     "avro_branch",
     "avro_branch_of",
+    "can_be_null",
     "decode",
     "encode",
+    "has_one_encoding",
+    "kind",
     "make_reader",
     "make_writer",
     "may_lose",
+    "parts",
     "placed",
     "unfit",
+    "unions",
 ]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 
 from exactavro import Schema, Unusable
-from streamtable import String
+from streamtable import Avro, String, errors
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.graphs import codec_of, groups_of, load
 from streamtable_spark.transforms.avro import AvroCodec
@@ -226,6 +226,10 @@ def _codec(name: str, text: str) -> Codec:
         raise ConfigurationError(
             f"--codecs {name}={text}: plain values do not say which version they are of: give one schema"
         )
+    try:
+        Avro(reader, history=older)
+    except errors.ConfigurationError as error:
+        raise ConfigurationError(f"--codecs {name}={text}: {error}") from error
     return AvroCodec(reader, tuple(older), framed=kind == "avro")
 
 

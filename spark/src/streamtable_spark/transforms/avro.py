@@ -3,14 +3,14 @@
 All of it happens inside of Spark's own Java. Errors that Spark's Avro functions let pass are caught here. They give nulls for a
 body that is cut short, ignore bytes behind it, and pass on text that is not UTF-8. So
 
-- where a value has but one encoding (no arrays and maps in it), it is encoded again and must give the same bytes;
+- where a value has but one encoding (see `has_one_encoding`), it is encoded again and must give the same bytes;
 - any other is decoded as the first field of a record of its own. The second is a checksum of the body, which is put
   behind it: it is null after decoding has failed, and unchanged only if the value ends where the body ends;
 - texts must be UTF-8.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -21,10 +21,12 @@ from pyspark.sql import functions as fn
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from contracts.schema import RecordSchema
-from exactavro import Schema
+from exactavro import Schema, alone, can_be_null, has_one_encoding, kind, parts, unions
+from streamtable_spark.errors import ConfigurationError
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
 TO_THE_END: Final = (1 << 31) - 1
+DIGITS_MAX: Final = 38
 CHECK: Final = {"name": "check", "type": {"type": "fixed", "name": "Check", "size": 16}}
 
 
@@ -37,11 +39,18 @@ class AvroCodec:
         older: JSON texts of the other schemas that values may be written with.
         framed: Whether the single-object encoding names the writer's schema in front of each body, as the services write: C3
             01 and its fingerprint. If not, the values are bodies alone, all written with `reader`.
+
+    Raises:
+        ConfigurationError: Spark has no columns for a type of a schema.
     """
 
     reader: str
     older: tuple[str, ...] = ()
     framed: bool = True
+
+    def __post_init__(self) -> None:
+        for text in (self.reader, *self.older):
+            _refuse_unknown(Schema.load(text).tree)
 
     @classmethod
     def released(cls, record: RecordSchema[Any]) -> Self:
@@ -103,7 +112,7 @@ class AvroCodec:
     @property
     def unions(self) -> dict[str, list[str]]:
         """The branches of each union with several, which are columns in this order, by its path; only types with a name have one."""
-        return dict(_unions(Schema.load(self.reader).tree, ""))
+        return unions(Schema.load(self.reader).tree)
 
     def encode(self, value: Column) -> Column:
         """Return the bytes of values that are not null, of the reader's type; fields of records are found by their names."""
@@ -150,7 +159,7 @@ class _Writer:
         self._schema, self._reader = schema, reader
         self._tree: Any = Schema.load(schema).tree  # types are defined wherever they are used
         # Without a checksum null is a failure, so it must not be a value.
-        self.sealed = not _has_one_encoding(self._tree) or _can_be_null(self._tree)
+        self.sealed = not has_one_encoding(self._tree) or can_be_null(self._tree)
         self.differs = json.loads(schema) != json.loads(reader)
 
     def as_written(self) -> Column:
@@ -166,7 +175,7 @@ class _Writer:
         left_over = fn.lit("bytes are left over behind the value")
         if self.sealed:
             reason = reason.when(read["check"] != fn.col("_check"), left_over)
-        if _has_one_encoding(self._tree):
+        if has_one_encoding(self._tree):
             again = to_avro(fn.struct(read["value"].alias("value")), _wrapped(self._schema))
             other = fn.lit("not encoded as Avro encodes such a value")
             reason = reason.when(
@@ -185,38 +194,21 @@ class _Writer:
 
     def value(self) -> Column:
         """Return the value in the reader's schema."""
-        return (
-            fn.col(self.resolved)["value"]
-            if self.differs
-            else fn.when(self._right(), fn.col(self.read)["value"])
-        )
+        if self.differs:
+            return fn.when(self.unresolved().isNull(), fn.col(self.resolved)["value"])
+        return fn.when(self._right(), fn.col(self.read)["value"])
 
     def unresolved(self) -> Column:
         """Return the reason why a decoded body does not resolve to the reader's schema; null if it does."""
-        lost = self._right() & fn.col(self.resolved)["check"].isNull()
-        return fn.when(lost, fn.lit("does not resolve to the reader's schema"))
+        lost = fn.col(self.resolved)["check"].isNull()
+        # Bytes may become text.
+        texts = _valid_texts(fn.col(self.resolved)["value"], Schema.load(self._reader).tree)
+        if texts is not None and any(kind(node) == "bytes" for _, node in parts(self._tree)):
+            lost |= ~texts
+        return fn.when(self._right() & lost, fn.lit("does not resolve to the reader's schema"))
 
     def _right(self) -> Column:
         return self._mine & fn.col(self.fault).isNull()
-
-
-def alone(tree: Any, field: str) -> Any:
-    """Return the schema, parsed, of a record with one of its fields alone."""
-    return {**tree, "fields": [each for each in tree["fields"] if each["name"] == field]}
-
-
-def _unions(tree: Any, path: str) -> Iterator[tuple[str, list[str]]]:
-    if isinstance(tree, list):
-        branches = [branch for branch in tree if branch != "null"]
-        if len(branches) > 1:
-            yield path, [each.get("name", "") if isinstance(each, dict) else "" for each in branches]
-        for number, branch in enumerate(branches):
-            yield from _unions(branch, f"{path}.member{number}" if len(branches) > 1 else path)
-    elif isinstance(tree, dict):
-        for entry in tree.get("fields", ()):
-            yield from _unions(entry["type"], f"{path}.{entry['name']}")
-        for part in filter(tree.__contains__, ("items", "values", "type")):
-            yield from _unions(tree[part], path if part == "type" else f"{path}.{part}")
 
 
 def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
@@ -225,22 +217,18 @@ def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
     return json.dumps({"type": "record", "name": "Wrapped", "fields": fields})
 
 
-def _has_one_encoding(tree: Any) -> bool:
-    """Return whether equal values always have equal bytes: arrays and maps may be cut into blocks anywhere."""
-    if isinstance(tree, list):
-        return all(map(_has_one_encoding, tree))
-    if not isinstance(tree, dict):
-        return tree not in ("array", "map")
-    if tree["type"] == "record":
-        return all(_has_one_encoding(entry["type"]) for entry in tree["fields"])
-    return _has_one_encoding(tree["type"])
-
-
-def _can_be_null(tree: Any) -> bool:
-    """Return whether null is a value of a schema."""
-    if isinstance(tree, dict):
-        return _can_be_null(tree["type"])
-    return "null" in tree if isinstance(tree, list) else tree == "null"
+def _refuse_unknown(tree: Any) -> None:
+    for path, node in parts(tree):
+        named = node if isinstance(node, dict) else {}
+        names, why = [entry["name"].lower() for entry in named.get("fields", ())], None
+        if len(set(names)) < len(names):
+            why = "has fields whose names differ only in case"
+        if named.get("logicalType") == "decimal" and named["precision"] > DIGITS_MAX:
+            why = f"is a decimal of {named['precision']} digits, and Spark's have {DIGITS_MAX}"
+        if why is not None:
+            raise ConfigurationError(
+                f"Avro: {path or 'the value'} {why}. Spark has no column for it: read the topic as bytes"
+            )
 
 
 def _valid_texts(value: Column, tree: Any) -> Column | None:

@@ -9,7 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.avro.functions import from_avro
 
-from streamtable_spark.transforms.avro import AvroCodec, alone
+from exactavro import alone
+from streamtable_spark.transforms.avro import AvroCodec
 
 PlainKind = Literal["json", "string", "bytes"]
 PLAIN_KINDS: Final[tuple[PlainKind, ...]] = ("json", "string", "bytes")
@@ -28,7 +29,10 @@ class PlainCodec:
         if self.kind != "bytes":
             reason = reason.when(~fn.is_valid_utf8(text), fn.lit("not UTF-8"))
         if self.kind == "json":
-            reason = reason.when(fn.try_parse_json(text).isNull(), fn.lit("not JSON"))
+            # Spark ignores text behind a value. In an array and in an object none can be there that fits both.
+            inside = [fn.concat(fn.lit(a), text, fn.lit(b)) for a, b in (("[", "]"), ('{"a":', "}"))]
+            right = [fn.try_parse_json(each).isNotNull() for each in inside]
+            reason = reason.when(~(right[0] & right[1]), fn.lit("not JSON"))
         decoded = fn.col("value") if self.kind == "bytes" else text
         frame = frame.withColumn("reason", reason)
         return frame.withColumn("decoded", fn.when(fn.col("reason").isNull(), decoded))
