@@ -36,10 +36,7 @@ PACKAGES: Final = {
     "io.delta.sql.DeltaSparkSessionExtension": "io.delta:delta-spark_4.1_2.13:4.3.1",
 }
 """The Maven package that brings each class without which the jobs do not work, in the versions of `pom.xml`."""
-LATE: Final = (
-    "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=90000 "
-    "-XX:Tier4BackEdgeThreshold=240000"
-)
+LATE: Final = "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=90000 -XX:Tier4BackEdgeThreshold=240000"
 """The second compiler (C2) begins at six times as many calls and loops as usual. A job of minutes runs much of its code, Spark's
 planner first of all, a few thousand times: to compile that took a third of the CPU time of the ETL, beside tasks on the same cores."""
 DICTIONARY_BYTES: Final = 64 * 1024
@@ -126,8 +123,7 @@ def check_packages(session: SparkSession) -> None:
     if missing:
         session.stop()
         raise ConfigurationError(
-            f"Spark lacks {', '.join(each.split(':')[1] for each in missing)}: submit with --packages {','.join(missing)}, or "
-            "with their jars and those that they need by --jars"
+            f"Spark lacks {', '.join(each.split(':')[1] for each in missing)}: submit with --packages {','.join(missing)}, or with their jars and those that they need by --jars"
         )
 
 
@@ -177,8 +173,7 @@ def check_java() -> None:
     java = f"{home}/bin/java" if home else shutil.which("java")
     if java is None or not Path(java).exists():
         raise ConfigurationError(
-            f"Spark needs Java {OLDEST_JAVA} or newer, and there is none"
-            f"{f' in JAVA_HOME ({home})' if home else ''}: install one (Debian, Ubuntu: openjdk-17-jre-headless)"
+            f"Spark needs Java {OLDEST_JAVA} or newer, and there is none{f' in JAVA_HOME ({home})' if home else ''}: install one (Debian, Ubuntu: openjdk-17-jre-headless)"
         )
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - Spark runs the same
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)

@@ -48,8 +48,7 @@ class DateRange:
     def __post_init__(self) -> None:
         if self.start >= self.end:
             raise ConfigurationError(
-                f"--from {self.start} --to {self.end}: the end is the day after the last one, so it must be later "
-                f"than the start; for that one day: --to {self.start + timedelta(1)}"
+                f"--from {self.start} --to {self.end}: the end is the day after the last one, so it must be later than the start; for that one day: --to {self.start + timedelta(1)}"
             )
 
     @property

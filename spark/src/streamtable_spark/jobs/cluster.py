@@ -78,8 +78,7 @@ class Cluster:
         )
         if missing := [name for name in names if name not in found]:
             raise ConfigurationError(
-                f"Kafka at {self.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: "
-                "correct --group, or the argument that names it; or declare it in topics.yaml and run `streamtable topics apply`"
+                f"Kafka at {self.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: correct --group, or the argument that names it; or declare it in topics.yaml and run `streamtable topics apply`"
             )
         return {name: found[name] for name in names}
 
@@ -110,8 +109,7 @@ class Cluster:
             if time.monotonic() > deadline:
                 place, offset, end = beyond
                 raise RetryLater(
-                    f"{place} can be read to {end} only, and {offset} is needed: a transaction is still open "
-                    "there; run this again when it has timed out (transaction.timeout.ms of who has begun it)"
+                    f"{place} can be read to {end} only, and {offset} is needed: a transaction is still open there; run this again when it has timed out (transaction.timeout.ms of who has begun it)"
                 )
             time.sleep(_ASK_AGAIN_S)
 

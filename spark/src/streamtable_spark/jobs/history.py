@@ -12,10 +12,7 @@ from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets, Place, Spans, spans_to
 from streamtable_spark.transforms.layers import RECORD
 
-_SCHEMA = (
-    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>"
-)
+_SCHEMA = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, headers array<struct<key: string, value: binary>>"
 
 
 def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame:
@@ -92,8 +89,7 @@ def refuse_compacted(settings: Mapping[str, Mapping[str, str]], *, allow_missing
     compacted = sorted(topic for topic, each in settings.items() if "compact" in each["cleanup.policy"])
     if compacted and not allow_missing:
         raise InputLost(
-            f"{compacted[0]} is compacted: of events with the same key Kafka keeps the last ones only, and a table of these "
-            "would lack the others. Give --allow-missing to accept that"
+            f"{compacted[0]} is compacted: of events with the same key Kafka keeps the last ones only, and a table of these would lack the others. Give --allow-missing to accept that"
         )
 
 

@@ -37,14 +37,13 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
     """
     parser = argparse.ArgumentParser(prog=f"streamtable-spark {name}", description=about, allow_abbrev=False)
     servers = os.environ.get(SERVERS_VARIABLE)
-    parser.add_argument(
-        "--bootstrap-servers",
-        required=kafka and servers is None,
-        default=servers,
-        type=lambda text: kafka_of(text, os.environ),
-        metavar="HOST:PORT",
-        help=f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication",
+    addresses = (
+        f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication"
     )
+    parser.add_argument(
+        "--bootstrap-servers", required=kafka and servers is None, default=servers,
+        type=lambda text: kafka_of(text, os.environ), metavar="HOST:PORT", help=addresses,
+    )  # fmt: skip
     run_report_arguments(parser)
     if lake:
         parser.add_argument("--lake", required=True, type=lake_folder, metavar="FOLDER", help=lake)
@@ -59,36 +58,17 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     parser = job_parser(name, about)
     add = parser.add_argument
     add("--group", required=True, help="the group whose inputs, retries and dead letters are read")
-    add(
-        "--from",
-        dest="lake",
-        type=lambda text: None if text == "earliest" else lake_folder(text),
-        metavar="WHERE",
-        help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
-    )
+    add("--from", dest="lake", type=lambda text: None if text == "earliest" else lake_folder(text), metavar="WHERE",
+        help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer")  # fmt: skip
     add("--allow-missing", action="store_true", help="continue even if records are gone or were never read")
-    add(
-        "--rebuilt",
-        metavar="MANIFEST",
-        help="manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries and the loop of the earlier group count too",
-    )
-    add(
-        "--graph",
-        metavar="MODULE:NAME",
-        help="the group, the flow that it belongs to, or a function that makes it for a name: its handlers compute the table",
-    )
-    add(
-        "--scenario",
-        choices=sorted(TABLES),
-        help="what a group of the demo computes, in Spark itself; needed if its name does not say it",
-    )
-    add(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="NAME=TOPIC",
-        help="the topic that stands for one of the graph's or the scenario's; may be repeated",
-    )
+    earlier = "manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries and the loop of the earlier group count too"
+    add("--rebuilt", metavar="MANIFEST", help=earlier)
+    program = "the group, the flow that it belongs to, or a function that makes it for a name: its handlers compute the table"
+    add("--graph", metavar="MODULE:NAME", help=program)
+    scenario = "what a group of the demo computes, in Spark itself; needed if its name does not say it"
+    add("--scenario", choices=sorted(TABLES), help=scenario)
+    topic = "the topic that stands for one of the graph's or the scenario's; may be repeated"
+    add("--topic", action="append", default=[], metavar="NAME=TOPIC", help=topic)
     return parser
 
 
@@ -127,8 +107,7 @@ def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
     late = [edge.stream.name for edge in program.load().inputs if edge.start == "latest"]
     if late and not found.allow_missing:
         raise ConfigurationError(
-            f"group {program.name!r} began at the end of {', '.join(late)} (start='latest'), and no topic says where: "
-            "--allow-missing computes its tables from all records of these inputs"
+            f"group {program.name!r} began at the end of {', '.join(late)} (start='latest'), and no topic says where: --allow-missing computes its tables from all records of these inputs"
         )
     native = None if goes_on and set(program.tables) != {TABLE} else counted(program)
     if native is None:

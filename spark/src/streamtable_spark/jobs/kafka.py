@@ -26,16 +26,9 @@ LOGINS: Final = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 KNOWN: Final = (
-    "security.protocol",
-    "sasl.mechanism",
-    "sasl.username",
-    "sasl.password",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-    "ssl.endpoint.identification.algorithm",
-)
+    "security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "ssl.ca.location", "ssl.certificate.location",
+    "ssl.key.location", "ssl.key.password", "ssl.endpoint.identification.algorithm",
+)  # fmt: skip
 POLL: Final = "20000"
 """The maximum number of records of a poll. With Kafka's default of 500, polling takes Spark's source as long as reading."""
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"

@@ -120,8 +120,7 @@ def read_with(
             inside, behind = divided(needed, has, starts[topic][number])
             if inside.size + behind.size < needed.size and not allow_missing:
                 raise InputLost(
-                    f"{place} begins at offset {starts[topic][number]} in Kafka, and the lake has it from "
-                    f"{has.start} up to {has.end}: the other offsets of {needed.start} to {needed.end} are gone. Run the ETL "
+                    f"{place} begins at offset {starts[topic][number]} in Kafka, and the lake has it from {has.start} up to {has.end}: the other offsets of {needed.start} to {needed.end} are gone. Run the ETL "
                     "more often than retention deletes, or give --allow-missing"
                 )
             holes = [each for at, each in lake.missing if at == place and each.overlaps(needed)]

@@ -76,8 +76,7 @@ def refuse_members(cluster: Cluster, group: str) -> None:
     """Raise `ConfigurationError` if the group has live members."""
     if members := cluster.members(group):
         raise ConfigurationError(
-            f"group {group!r} has {len(members)} live member{'s' * (len(members) > 1)} ({', '.join(members[:3])}): "
-            "its table is theirs; stop them, or name another group with --as"
+            f"group {group!r} has {len(members)} live member{'s' * (len(members) > 1)} ({', '.join(members[:3])}): its table is theirs; stop them, or name another group with --as"
         )
 
 
@@ -102,8 +101,7 @@ def _refuse_used(
     full = [Place(topic, n) for topic, parts in ends.items() for n, end in sorted(parts.items()) if end > 0]
     if full:
         raise ConfigurationError(
-            f"{full[0]} is not empty (it ends at {ends[full[0].topic][full[0].partition]}): name a new group with --as, or "
-            "give --replace, and its rows are changed to the rebuild's rows"
+            f"{full[0]} is not empty (it ends at {ends[full[0].topic][full[0].partition]}): name a new group with --as, or give --replace, and its rows are changed to the rebuild's rows"
         )
     if any(each is not None for each in committed.values()):
         raise ConfigurationError(
@@ -121,16 +119,14 @@ def _taken_up(
         )
     if request.lake not in (None, before.lake):
         raise ConfigurationError(
-            f"{request.manifest} is of a rebuild from {before.lake or 'earliest'}, not finished: run it again without --from "
-            "to finish it, or delete the file and give --replace"
+            f"{request.manifest} is of a rebuild from {before.lake or 'earliest'}, not finished: run it again without --from to finish it, or delete the file and give --replace"
         )
     inputs = {topic: len(parts) for topic, parts in before.inputs.items()}
     until = parse_until(request.until, inputs)
     for topic, offsets in (until or {}).items():
         if offsets != {number: span.end for number, span in before.inputs[topic].items()}:
             raise ConfigurationError(
-                f"{request.manifest} is of a rebuild to other offsets of {topic}, not finished: run it again without "
-                "--until to finish it, or delete the file and give --replace"
+                f"{request.manifest} is of a rebuild to other offsets of {topic}, not finished: run it again without --until to finish it, or delete the file and give --replace"
             )
     ours = {
         str(Place(topic, number)): at
@@ -139,8 +135,7 @@ def _taken_up(
     }
     if committed not in (before.before, ours):
         raise ConfigurationError(
-            f"group {request.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is "
-            "in use. Delete the manifest and give --replace to rebuild it anyway"
+            f"group {request.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is in use. Delete the manifest and give --replace to rebuild it anyway"
         )
     return before
 
@@ -162,8 +157,7 @@ def _frozen(
     if source.loop is not None:
         if until is not None:
             raise ConfigurationError(
-                f"--until: {source.loop} holds what group {source.group!r} has sent to itself up to where it stands: a group "
-                "with a loop is rebuilt at the offsets that it has committed"
+                f"--until: {source.loop} holds what group {source.group!r} has sent to itself up to where it stands: a group with a loop is rebuilt at the offsets that it has committed"
             )
         ends = _drained(cluster, source, read_)
     if until is not None:
@@ -206,7 +200,6 @@ def _drained(cluster: Cluster, source: Source, topics: Collection[str]) -> dict[
         stands[place.topic][place.partition] = 0 if each is None else each.next_offset
     if before != after or first_beyond(ends, stands):
         raise RetryLater(
-            f"group {source.group!r} is at work on its loop {source.loop}, so no offsets of its inputs say what is in there: "
-            "stop what sends to its inputs, or its processes when they have no lag, and run this again"
+            f"group {source.group!r} is at work on its loop {source.loop}, so no offsets of its inputs say what is in there: stop what sends to its inputs, or its processes when they have no lag, and run this again"
         )
     return stands

@@ -39,13 +39,9 @@ from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, rows_held
 
 STAGES: Final = (
-    "looking at topics and groups",
-    "computing the table",
-    "comparing with the existing table",
-    "writing the changelog",
-    "reading it back",
-    "committing the offsets",
-)
+    "looking at topics and groups", "computing the table", "comparing with the existing table", "writing the changelog",
+    "reading it back", "committing the offsets",
+)  # fmt: skip
 
 Reached = Callable[[str], None]
 Positions = Mapping[str, Offsets]
@@ -233,19 +229,16 @@ def _commit(
 def main(argv: Sequence[str]) -> int:
     """Run the job with these arguments, and return its exit status."""
     parser = arguments("rebuild", "Rebuild a group's table from history, as the table of a new group.")
-    parser.add_argument(
-        "--as", dest="as_group", required=True, metavar="GROUP", help="the group that gets the table"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--as", dest="as_group", required=True, metavar="GROUP", help="the group that gets the table")
+    add(
         "--until",
         default="now",
         metavar="WHERE",
         help='now (default), or offsets: {"user-clicks": {"0": 1200}}; @FILE',
     )
-    parser.add_argument(
-        "--replace", action="store_true", help="replace the table and offsets that the group may have"
-    )
-    parser.add_argument("--manifest", help="file of the manifest, a path or a URL (GROUP.rebuild.json)")
+    add("--replace", action="store_true", help="replace the table and offsets that the group may have")
+    add("--manifest", help="file of the manifest, a path or a URL (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
     session = partial(connect, "rebuild", local_of(found))
     request = RebuildRequest(

@@ -40,7 +40,7 @@ STAGES: Final = ("asking where the group stands", "computing the table", "compar
 _SHOWN_MAX: Final = 1_000
 _PRINTED: Final = 20
 _LAG_MS_MAX: Final = 10**12  # Kafka's greatest is more than a timedelta holds
-_RECREATED: Final = "Reset the group, `streamtable group reset`: what its table holds then can be audited"
+_RECREATED: Final = "Begin a group of another name: what its table holds then can be audited"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,17 +221,12 @@ def _partitions(
 ) -> list[PartitionReport]:
     return [
         PartitionReport(
-            partition=number,
-            inputs={topic: parts[number] for topic, parts in cut.inputs.items()},
-            changelog=cut.tables[TABLE][number],
-            expected_rows=expected[number]["rows"],
-            live_rows=live[number]["rows"],
-            expected_digest=expected[number]["digest"],
-            live_digest=live[number]["digest"],
-            differences=different.get(number, 0),
+            number, {topic: parts[number] for topic, parts in cut.inputs.items()}, cut.tables[TABLE][number],
+            expected[number]["rows"], live[number]["rows"], expected[number]["digest"], live[number]["digest"],
+            different.get(number, 0),
         )
         for number in sorted(expected)
-    ]
+    ]  # fmt: skip
 
 
 def _together(tables: Iterable[DataFrame]) -> DataFrame:
@@ -285,10 +280,9 @@ def _save(report: Report, folder: Path | RemotePath) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the job with these arguments, and return its exit status."""
     parser = arguments("reconcile", "Compare a group's live table with what its inputs say.")
-    parser.add_argument(
-        "--report", metavar="FOLDER", help="folder of the report, a path or a URL (GROUP.audit)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--report", metavar="FOLDER", help="folder of the report, a path or a URL (GROUP.audit)")
+    add(
         "--format", choices=("parquet", "delta"), default="parquet", help="format of the table of differences"
     )
     found = parser.parse_args(argv)

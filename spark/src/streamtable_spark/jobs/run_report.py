@@ -22,19 +22,11 @@ METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
 
 def run_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the destinations of the reports of a run; see `reported_run`."""
-    parser.add_argument(
-        "--runs-topic",
-        default=os.environ.get(RUNS_VARIABLE),
-        metavar="TOPIC",
-        help=f"compacted topic to which the run reports its progress, for the console ({RUNS_VARIABLE})",
-    )
-    parser.add_argument(
-        "--metrics-dir",
-        default=os.environ.get(METRICS_VARIABLE),
-        type=Path,
-        metavar="FOLDER",
-        help=f"folder for a file with the job's metrics, for Prometheus ({METRICS_VARIABLE})",
-    )
+    topic = f"compacted topic to which the run reports its progress, for the console ({RUNS_VARIABLE})"
+    parser.add_argument("--runs-topic", default=os.environ.get(RUNS_VARIABLE), metavar="TOPIC", help=topic)
+    folder = f"folder for a file with the job's metrics, for Prometheus ({METRICS_VARIABLE})"
+    named = os.environ.get(METRICS_VARIABLE)
+    parser.add_argument("--metrics-dir", default=named, type=Path, metavar="FOLDER", help=folder)
 
 
 @contextmanager
@@ -71,15 +63,9 @@ def reported_run(
         reporters.append(MetricsFile(found.metrics_dir, job, group))
     started = _now_ms()
     subject = Subject(
-        run=f"{job}-{started}-{secrets.token_hex(3)}",
-        job=job,
-        version=code_version(),
-        started_at=started,
-        group=group,
-        as_group=as_group,
-        lake=lake,
-        report=report,
-    )
+        run=f"{job}-{started}-{secrets.token_hex(3)}", job=job, version=code_version(), started_at=started,
+        group=group, as_group=as_group, lake=lake, report=report,
+    )  # fmt: skip
     progress = Progress(stages, sys.stderr, time.monotonic)
     run = Run(subject, reporters, lambda: progress.standing, _now_ms)
     run.begin()

@@ -36,15 +36,13 @@ def check_columns(tables: LakeTables, topic: Topic, origin: Origin) -> None:
         now = topic.codec.unions.get(path, branches)
         if now[: len(branches)] != branches:
             raise ConfigurationError(
-                f"topic {topic.kafka}: event{path} has a column for each of {', '.join(branches)} in {name}, and these arguments make them {', '.join(now)}: "
-                "add new types of a union behind the others, or make a new lake"
+                f"topic {topic.kafka}: event{path} has a column for each of {', '.join(branches)} in {name}, and these arguments make them {', '.join(now)}: add new types of a union behind the others, or make a new lake"
             )
     changed = list(_changed(tables.read(name).schema, rows.schema))
     for column, old, new in changed:
         if (old, new) not in WIDER or not isinstance(tables, DeltaTables):
             raise ConfigurationError(
-                f"topic {topic.kafka}: {column[1:]} is {old[:100]} in {name}, and these arguments make it {new[:100]}: give the "
-                "codec, schema and kind of keys that the lake was made with, or make a new lake"
+                f"topic {topic.kafka}: {column[1:]} is {old[:100]} in {name}, and these arguments make it {new[:100]}: give the codec, schema and kind of keys that the lake was made with, or make a new lake"
             )
         tables.widen(name)
 

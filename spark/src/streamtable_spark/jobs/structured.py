@@ -99,8 +99,7 @@ def check(streaming: Streaming) -> None:
         partitions = cluster.partitions([INPUT, streaming.output])
     if partitions[INPUT] != partitions[streaming.output]:
         raise ConfigurationError(
-            f"{streaming.output} has {partitions[streaming.output]} partitions, and {INPUT} has "
-            f"{partitions[INPUT]}: readers look for a user in the partition that their clicks are in"
+            f"{streaming.output} has {partitions[streaming.output]} partitions, and {INPUT} has {partitions[INPUT]}: readers look for a user in the partition that their clicks are in"
         )
 
 
@@ -120,13 +119,10 @@ def follow(query: StreamingQuery, progress: Progress) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the job with these arguments, and return its exit status."""
     parser = job_parser("structured", "Count clicks with Spark's streaming.")
-    parser.add_argument("--output", required=True, metavar="TOPIC", help="compacted topic of the counts")
-    parser.add_argument(
-        "--checkpoint", required=True, metavar="FOLDER", help="folder of the offsets and the state"
-    )
-    parser.add_argument(
-        "--every", metavar="TIME", help="run continuously, with the time between batches ('2 seconds')"
-    )
+    add = parser.add_argument
+    add("--output", required=True, metavar="TOPIC", help="compacted topic of the counts")
+    add("--checkpoint", required=True, metavar="FOLDER", help="folder of the offsets and the state")
+    add("--every", metavar="TIME", help="run continuously, with the time between batches ('2 seconds')")
     found = parser.parse_args(argv)
     streaming = Streaming(found.bootstrap_servers, found.output, found.checkpoint, found.every)
     local = local_of(found)
