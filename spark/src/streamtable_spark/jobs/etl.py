@@ -155,8 +155,7 @@ class Etl:
             check_columns(self._lake.tables(known), each, known)
         called = {topic.kafka: topic.name for topic in settings.contents.topics}
         unions = {topic.kafka: topic.codec.unions for topic in settings.contents.topics}
-        all_ids = {**known.topics, **ids}
-        now = replace(known, topics=all_ids, missing=missing, tables=called, unions=unions)
+        now = replace(known, topics={**known.topics, **ids}, missing=missing, tables=called, unions=unions)
         if now != known:
             self._lake.declare(now)
         begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}
