@@ -331,7 +331,7 @@ def test_a_schema_that_spark_has_no_columns_for_is_refused(text: str, said: str)
             AvroCodec(reader, older)
 
 
-def test_text_behind_json_is_no_json(spark: SparkSession) -> None:
+def test_a_json_value_with_text_behind_it_is_refused(spark: SparkSession) -> None:
     right = ['{"a":1}', "[1]", " 1 ", '"x"', "null", '{"a":{"b":[]}}']
     behind = [
         '{"a":1} x',
