@@ -264,8 +264,12 @@ def test_a_replay_takes_rows_and_output_records_of_any_size_and_for_any_partitio
         records.put_many({key: "x" * event["row"]})
         records.emit_many(OUT, [key], ["x" * event["sent"]], partitions=[event["to"]])
 
-    made = Input(ORDERS, batch=happens, on_error=OnError.DEAD_LETTER)
-    group = Group("big", made, Output(OUT), Persist(Json()))
+    def time(event: Any) -> int:
+        return int(event["row"])
+
+    made = Input(ORDERS, batch=happens, on_error=OnError.DEAD_LETTER, time=time)
+    out = Output(OUT, watermarks=True)  # to each partition that there is
+    group = Group("big", made, out, EventTime(idle_after=None), Persist(Json()))
     replay = Replay(group, partition=0, partitions=1, now=NOW)
     events = ({"row": 2_000_000, "sent": 1, "to": -1}, {"row": 1, "sent": 2_000_000, "to": -1},
               {"row": 1, "sent": 1, "to": 7})  # fmt: skip

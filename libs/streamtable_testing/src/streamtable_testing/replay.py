@@ -266,6 +266,13 @@ class _HistoryConsumer(VirtualGroupConsumer):
         return True
 
 
+class _AnyNumber(int):
+    """The number of partitions of an output: no partition is too great for it. Watermarks go to as many as there are."""
+
+    def __le__(self, other: object) -> bool:  # `partition >= number`
+        return False
+
+
 class _Any(list[Partition]):
     """The partitions of an output: each number is one of them."""
 
@@ -291,7 +298,8 @@ class _HistoryKafka(VirtualKafka):
     def accept_all(self, output: str) -> None:
         """Take records for any partition of a topic: its real number is not known, and the records are dropped."""
         topic = self.topics[output]
-        topic.info, topic.partitions = replace(topic.info, partitions=_ANY_PARTITION), _Any(topic.partitions)
+        number = _AnyNumber(len(topic.partitions))
+        topic.info, topic.partitions = replace(topic.info, partitions=number), _Any(topic.partitions)
 
     def process(self, name: str) -> VirtualProcess:
         return _HistoryProcess(self, name)
