@@ -71,7 +71,8 @@ def test_a_table_that_is_made_of_the_changes_takes_the_right_rows_away(
 @pytest.mark.parametrize("in_place", IN_PLACE)
 def test_a_join_finds_the_row_of_the_time_of_its_record(tester: Tester, *, in_place: bool) -> None:
     flow = Flow("f")
-    kept = collected(letters(flow), in_place=in_place).to_stream().to_table("kept", value=Json())
+    each_ms = collected(letters(flow), in_place=in_place).every("each-ms", timedelta(milliseconds=1))
+    kept = each_ms.to_table("kept", value=Json())
     questions = flow.stream(QUESTIONS, time=lambda event: event["at"])
     questions.join_as_of("j", kept, lambda _, row: row, history=timedelta(1), grace=timedelta(0)).to(OUT)
     tester.run(flow)

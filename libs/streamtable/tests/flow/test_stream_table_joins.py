@@ -237,6 +237,39 @@ def test_a_table_whose_versions_depend_on_batches_cannot_be_joined_as_of_a_time(
         flow.stream(CLICKS).join_as_of("j", counts, lambda click, n: n, history=ms(1), grace=ms(1))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda counts: counts.to_stream(),
+        lambda counts: counts.filter(bool).to_stream().map_values(str, value=String()),
+        lambda counts: counts.to_stream().repartition("r"),
+    ],
+)
+def test_a_table_of_the_changes_of_an_aggregate_cannot_be_joined_as_of_a_time(changes: Any) -> None:
+    """The number of its changes depends on batches, and so do the times of its rows."""
+    flow = Flow("f")
+    rows = changes(flow.stream(USERS).group_by_key().count("counts")).to_table("rows")
+    clicks = flow.stream(CLICKS, group=rows.table.group.removeprefix("f").removeprefix("-"))
+    with pytest.raises(
+        GraphError, match=r"fall into batches.*to_table\(\) of a stream of events or of every"
+    ):
+        clicks.join_as_of("j", rows, lambda click, n: n, history=ms(1), grace=ms(1))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda flow: flow.stream(USERS).group_by_key().count("counts").every("e", ms(1)),
+        lambda flow: flow.table(Table("u-table", String(), JSON, group="u")).filter(bool).to_stream(),
+    ],
+)
+def test_a_table_whose_versions_are_the_same_in_any_batches_can_be_joined_as_of_a_time(made: Any) -> None:
+    flow = Flow("f")
+    rows = made(flow).to_table("rows")
+    flow.stream(CLICKS).join_as_of("j", rows, lambda click, n: n, history=ms(1), grace=ms(1))
+    assert flow.groups
+
+
 def test_the_table_of_another_group_answers_as_of_the_times_of_its_topic(tester: Tester) -> None:
     table: Table[str, Any] = Table("u-table", String(), JSON, group="u")
     flow = Flow("f")

@@ -10,7 +10,7 @@ from streamtable.flow import steps
 from streamtable.flow.checks import check_part
 from streamtable.flow.folds.folds import Retractable
 from streamtable.flow.joins.streams import has_expired
-from streamtable.flow.plan.nodes import Node, Source
+from streamtable.flow.plan.nodes import Node, Source, by_batches
 from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
@@ -329,7 +329,8 @@ class KeyedStream(StreamJoins[K, V]):
         key = checked_keys(self._key, f"to_table({name!r})")
         codec = checked_value(value or self._value, f"to_table({name!r})")
         table = kept_table(self._plan, self._node, name, Last(), key, codec, "to_table")
-        table._versions = self._node  # noqa: SLF001 - of this package
+        if not by_batches(self._node, self._plan.nodes):
+            table._versions = self._node  # noqa: SLF001 - of this package
         return table
 
     def process(

@@ -193,7 +193,8 @@ class StreamJoins(ABC, Generic[K, V]):
 
         Args:
             name: The name of the step, and of its table.
-            table: A table of the same group, of `to_table` or `Flow.table`.
+            table: A table of the same group: of `Flow.table`, or of `to_table` of a stream of events, of `final` or of `every`. How
+                many changes an aggregate has depends on batches, so it is refused, and also what `to_stream` makes of it.
             function: Called with the value and the row; returns the new value. A record without a row is skipped.
             history: The time that old versions are kept, for late records: a record that is later finds no row.
             grace: The time that a record waits for late changes of the table. A change that is later counts for the
@@ -267,7 +268,7 @@ class StreamJoins(ABC, Generic[K, V]):
         if versions is None:
             raise GraphError(
                 f"{what} with {table._node.label}: the versions of its rows depend on how records fall into "  # noqa: SLF001 - the same
-                "batches. Join a table of to_table() or Flow.table()"
+                "batches. Join a table of Flow.table(), or of to_table() of a stream of events or of every(name, interval)"
             )
         nodes = self._node, versions
         join = AsOfJoin.of(operator, name, function, history, grace)

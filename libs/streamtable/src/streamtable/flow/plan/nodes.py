@@ -1,6 +1,6 @@
 """The nodes of a flow while it is built, each with the step that it runs and the group that it belongs to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from types import MappingProxyType
@@ -122,12 +122,12 @@ class Node:
     follows: "Node | None" = field(default=None, repr=False)
 
 
-def sources_of(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> set[Node]:
-    """Return the sources that the records of a node come from in its group.
+def nodes_before(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> set[Node]:
+    """Return the node and all that its records come from in its group.
 
     Args:
         node: The node.
-        fed: Topics with the nodes that feed them: the sources behind these are returned, too.
+        fed: Topics with the nodes that feed them: the nodes before these are returned, too.
     """
     found, ahead = {node}, [node]
     while ahead:
@@ -136,7 +136,21 @@ def sources_of(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> se
         parents = {*each.parents, *([feeding] if feeding else [])} - found
         found |= parents
         ahead.extend(parents)
-    return {each for each in found if each.source is not None}
+    return found
+
+
+def sources_of(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> set[Node]:
+    """Return the sources that the records of a node come from in its group. Arguments as in `nodes_before`."""
+    return {each for each in nodes_before(node, fed) if each.source is not None}
+
+
+def by_batches(node: Node, nodes: Iterable[Node]) -> bool:
+    """Whether records of the node are changes of rows that the flow keeps: batches decide how many of them there are."""
+    fed = {each.feeds: each for each in nodes if each.feeds}
+    changes = [each for each in nodes_before(node, fed) if each.as_records]
+    return any(
+        isinstance(edge, State) for each in changes for at in nodes_before(each, fed) for edge in at.edges
+    )
 
 
 def intervals_of(nodes: Sequence[Node]) -> Mapping[Node, int]:
