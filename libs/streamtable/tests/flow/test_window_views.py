@@ -9,7 +9,7 @@ import pytest
 
 from streamtable import Count, Group, Input, Long, Persist, Stream, String, Table
 from streamtable.errors import GraphError
-from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
+from streamtable.flow import Flow, Session, SessionKey, Sliding, Tumbling, Windowed, WindowedKey
 from streamtable_testing import Tester
 
 CLICKS: Stream[str, str] = Stream("clicks", String(), String())
@@ -43,6 +43,20 @@ def test_a_view_gives_the_windows_of_a_key_in_a_range_of_time(tester: Tester) ->
         assert view.windows(user, BASE + 4 * MINUTE) == []
         # A row is found by key and window, in the partition of the key.
         assert view.get(every[0][0]) == 2
+
+
+def test_the_last_millisecond_of_a_sliding_window_and_of_a_session_belongs_to_it(tester: Tester) -> None:
+    flow = Flow("clicks-by")
+    clicks = flow.stream(CLICKS).group_by_key()
+    seconds = timedelta(seconds=5)
+    sliding = clicks.window(Sliding(seconds, grace=DAY)).count("sliding")
+    sessions = clicks.window(Session(seconds, grace=DAY)).count("sessions")
+    tester.run(flow.group())
+    emit(tester, {"a": [25_000]})
+    for table, start in ((sliding.table, 20_000), (sessions.table, 25_000)):
+        view, window = tester.view(table), Windowed("a", BASE + start, BASE + 25_000)
+        at = {at: view.windows("a", BASE + at, BASE + at + 1) for at in (start - 1, start, 25_000, 25_001)}
+        assert at == {start - 1: [], start: [(window, 1)], 25_000: [(window, 1)], 25_001: []}
 
 
 def test_keys_that_begin_with_another_key_are_not_taken_for_its_windows(tester: Tester) -> None:

@@ -1,7 +1,7 @@
 """Keys of windowed tables: a key and its window, in the bytes that Kafka Streams writes and reads."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from struct import Struct
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -100,12 +100,17 @@ class WindowedKey(StartKey[K]):
     Args:
         key: The codec of the keys.
         size_ms: The milliseconds from the start of a window to its end.
+        inclusive: Whether the end belongs to the window, as in sliding windows. It is not in the bytes: `View.windows` looks at it.
     """
 
     size_ms: int
+    inclusive: bool = field(default=False, kw_only=True, repr=False, compare=False)
 
     def end_of(self, start: int) -> int:
         return start + self.size_ms
+
+    def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
+        return super().overlaps(data, since_ms - self.inclusive, until_ms)
 
     @property
     def longest_ms(self) -> int:

@@ -123,7 +123,7 @@ class SizedWindow(StartWindow):
         """The milliseconds from the start of a window to its end."""
 
     def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
-        return WindowedKey(inner, self.size_ms)
+        return WindowedKey(inner, self.size_ms, inclusive=self.inclusive)
 
     def end_of(self, start: int) -> int:
         return start + self.size_ms
