@@ -1,7 +1,8 @@
 """Windowed tables through the engine, without a broker: known answers, late records, and what does not depend on batches."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,18 @@ from hypothesis import strategies as st
 
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError, StateMeaningChanged
-from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, Windowed, WindowedTable
+from streamtable.flow import (
+    Assigned,
+    Flow,
+    Hopping,
+    Session,
+    Sliding,
+    TimeWindow,
+    Tumbling,
+    Windowed,
+    WindowedKey,
+    WindowedTable,
+)
 from streamtable.flow.folds import sessions as session_folds
 from streamtable.flow.windows.windows import Window
 from streamtable_testing.tester import Tester
@@ -197,6 +209,36 @@ def test_late_records_have_keys_of_the_codec_of_their_stream(tester: Tester, win
     tester.run(flow)
     emit(tester, ("a", 100), ("a", 3))
     assert [(record.key, record.value) for record in tester.records(late)] == [("a", 3)]
+
+
+@dataclass(frozen=True)
+class Halves(TimeWindow):
+    """The first half of each 20 ms; what comes in the second half has no window."""
+
+    @property
+    def meaning(self) -> str:
+        return "halves"
+
+    def key(self, inner: Any) -> Any:
+        return WindowedKey(inner, 10)
+
+    def end_of(self, start: int) -> int:
+        return start + 10
+
+    def assign(self, times: Sequence[int]) -> Assigned:
+        placed = [(index, time // 20 * 20) for index, time in enumerate(times) if time % 20 < 10]
+        return Assigned([index for index, _ in placed], [start for _, start in placed])
+
+
+@pytest.mark.parametrize("together", [1, 3, 100])
+def test_a_record_without_a_window_is_not_late_in_whichever_batch_it_comes(together: int) -> None:
+    flow, table = counting(Halves(grace=ms(0)), late=LATE)
+    with Tester(poll_records=together, work_on_request=True) as tester:
+        tester.run(flow)
+        emit(tester, *(("a", time) for time in (21, 33, 34, 45, 22, 51, 65)))
+        tester.work()
+        assert rows(tester, table) == {("a", 20, 30): 1, ("a", 40, 50): 1, ("a", 60, 70): 1}
+        assert [record.value for record in tester.records(LATE)] == [22]
 
 
 def test_late_records_of_windows_are_not_written_as_keys_of_other_windows() -> None:

@@ -64,10 +64,11 @@ class KeepWindows(Keep):
             indexes = range(len(times)) if indexes is None else indexes
             open_ = [at for at, index in enumerate(indexes) if closes[starts[at]] > late_before[index]]
             if len(open_) < len(starts):
+                late = set(indexes)  # without the records that have no window
                 indexes, starts = [indexes[at] for at in open_], [starts[at] for at in open_]
                 kinds = set(starts)
-                used = set(indexes)
-                self.late.leave_out(scope, records, [index in used for index in range(len(times))])
+                late -= set(indexes)
+                self.late.leave_out(scope, records, [index not in late for index in range(len(times))])
         if indexes is not None:
             records = records.at(indexes)
             raw = records.encoded_keys
