@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamtable import Bytes, Json, Long, Output, Stream, String, Table, Typed
+from streamtable import Avro, Bytes, Json, Long, Output, Stream, String, Table, Typed
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
 from streamtable_testing.tester import Tester
@@ -286,8 +286,20 @@ def test_the_windows_of_keys_in_windows_are_written_with_their_own_size() -> Non
     per_hour.to(Stream("out", hours.key(WindowedKey(String(), 60_000)), Long()))
 
 
-@pytest.mark.parametrize("key", [String(), Long(), Json(), Bytes()])
-def test_keys_with_windows_are_not_written_by_a_codec_of_keys_without(key: Any) -> None:
+@pytest.mark.parametrize(
+    "key",
+    [
+        String(),
+        Long(),
+        Json(),
+        Bytes(),
+        Avro("string"),
+        Avro("long"),
+        Typed(str),
+        WindowedKey(Long(), 60_000),
+    ],
+)
+def test_keys_with_windows_are_not_written_by_a_codec_of_other_keys(key: Any) -> None:
     """They could be written by none of these codecs, and the group would stop when the first window closes."""
     minutes = Tumbling(timedelta(minutes=1), grace=timedelta(0))
     counts = Flow("f").stream(NUMBERS).group_by_key().window(minutes).count("n")
@@ -298,6 +310,19 @@ def test_keys_with_windows_are_not_written_by_a_codec_of_keys_without(key: Any) 
     with pytest.raises(GraphError, match="cannot write keys with windows"):
         counts.final().repartition("again", key=key)
     counts.final().map(lambda window, n: (window.key, n)).to(out)
+
+
+@pytest.mark.parametrize(
+    "key", [Typed(Windowed[str]), WindowedKey(Json(), 60_000), WindowedKey(Avro("string"), 60_000)]
+)
+def test_keys_with_windows_are_written_by_each_codec_that_can(tester: Tester, key: Any) -> None:
+    flow, out = Flow("f"), Stream[Any, Any]("out", key, Long())
+    minutes = Tumbling(timedelta(minutes=1), grace=timedelta(0))
+    flow.stream(NUMBERS).group_by_key().window(minutes).count("n").final().to(out)
+    tester.run(flow)
+    tester.emit(NUMBERS, "a", 1, timestamp_ms=1)
+    tester.emit(NUMBERS, "a", 1, timestamp_ms=60_000)
+    assert [(each.key, each.value) for each in tester.records(out)] == [(Windowed("a", 0, 60_000), 1)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.keys import canonical, form_of
 from streamtable.base.ports import Codec
-from streamtable.codec import String
+from streamtable.codec import Avro, Bytes, Json, Long, String, Typed
 from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.flow.windows.zone_days import ZoneDays
 
@@ -216,7 +216,7 @@ def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | 
 
     The ends of windows are not in the bytes. A codec of the program may do with them as it likes.
     """
-    if isinstance(made, _KEYS) and type(written).__module__ == String.__module__:
+    if isinstance(made, _KEYS) and not _writes(made, written):
         raise GraphError(
             f"{operator}: {written!r} cannot write keys with windows, by {made!r}: give the topic the key {made!r}, or take the key "
             "out of its window by map(lambda key, value: (key.key, value))"
@@ -228,6 +228,18 @@ def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | 
 
 
 _KEYS = StartKey, SessionKey
+_STRICT = {Bytes, Long, String}  # each writes keys that no other of them does
+
+
+def _writes(made: Any, written: Any) -> bool:
+    """Whether a codec can write these keys; of one that is not the library's own, nothing is known."""
+    if isinstance(made, _KEYS) and isinstance(written, _KEYS):
+        return _writes(made.key, written.key)
+    if not isinstance(made, _KEYS):
+        return type(made) is type(written) or not {type(made), type(written)} <= _STRICT
+    if isinstance(written, Typed):  # of `Windowed` itself, it can
+        return not isinstance(written.kind, type) or written.kind in Windowed.__mro__
+    return type(written) not in {Avro, Json, *_STRICT}
 
 
 def _windows_of(made: Any, written: Any) -> Any:
