@@ -117,7 +117,7 @@ class WindowedStream(Generic[K, V]):
         key = window.key(windows.key)
         due = due_of(window, closed, windows.retention, plan.on_error)
         state = State(name, key=key, value=value, due=due, meaning=f"{operator} in {window.meaning}")
-        late = Late(windows.late, state, beside=take is not None and windows.late is not None)
+        late = Late(windows.late, state, beside=folded is not aggregate and windows.late is not None)
         edges: list[Any] = [state]
         keep: Keeping
         if isinstance(window, Session):

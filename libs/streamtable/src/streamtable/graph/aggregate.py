@@ -228,10 +228,10 @@ class Max(_Extreme[E_contra, V]):
 
 @dataclass(frozen=True)
 class TopK(Ranked[V, list[V]]):
-    """Keeps the `most` events with the greatest values of `by`, as a list, the greatest first; of equal ones the earlier. An event
-    where it is None is skipped, but extends its session; NaN is greater than any number.
+    """Keeps the `most` events with the greatest values of `by`, as a list, the greatest first; of equal ones the one that has
+    arrived earlier. An event where it is None is skipped, as if it had not come; NaN is greater than any number.
 
-    A grouped table has no earlier rows: of equal ones, the order of their encoded rows decides.
+    The rows of a grouped table do not arrive in an order: of equal ones, it chooses the same from the same rows, whatever has come first.
 
     Args:
         most: The maximum number of events in a row.

@@ -14,7 +14,17 @@ from streamtable.base.ports import Codec, Decoded
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Step
-from streamtable.graph.aggregate import Aggregate, Collect, Last, Max, Min, OfNumbers, check_sums, itself
+from streamtable.graph.aggregate import (
+    Aggregate,
+    Collect,
+    Last,
+    Max,
+    Min,
+    OfNumbers,
+    TopK,
+    check_sums,
+    itself,
+)
 from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
@@ -124,6 +134,11 @@ def numbers(of: Function, *, beside: bool) -> Take:
     return take
 
 
+def with_rank(by: Function) -> Take:
+    """Drop the records that a rank is not taken from."""
+    return lambda records: _numbered(mapped(by, records.values), records)[1]
+
+
 def numbers_of_rows(of: Function) -> Take:
     """Replace each row that is added or taken away by its number."""
 
@@ -153,7 +168,7 @@ def taken(aggregate: Aggregate[Any, V], *, beside: bool = False) -> tuple[Take |
     if isinstance(aggregate, Retracting) and isinstance(aggregate.rows, OfNumbers):
         return numbers_of_rows(aggregate.rows.of), Retracting(replace(aggregate.rows, of=itself))
     if not isinstance(aggregate, OfNumbers):
-        return None, aggregate
+        return with_rank(aggregate.by) if isinstance(aggregate, TopK) else None, aggregate
     return numbers(aggregate.of, beside=beside), replace(aggregate, of=itemgetter(0) if beside else itself)
 
 
