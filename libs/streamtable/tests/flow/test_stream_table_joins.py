@@ -283,6 +283,29 @@ def test_the_table_of_another_group_answers_as_of_the_times_of_its_topic(tester:
     assert written(tester) == [("a", "1", "x", 19), ("a", "2", "y", 20)]
 
 
+@pytest.mark.parametrize("together", [1, 5, 1_000])
+@pytest.mark.parametrize("topic", ["a-users", "z-users"])  # read before the clicks, and after them
+def test_a_backlog_is_joined_with_the_rows_of_its_times_if_the_tables_topic_is_read_as_a_stream(
+    topic: str, together: int
+) -> None:
+    users, flow = Stream(topic, String(), JSON), Flow("f")
+    rows = flow.stream(users, tombstones=True).to_table("users")
+    flow.stream(CLICKS).left_join_as_of(
+        "j", rows, lambda *both: list(both), history=ms(100_000), grace=ms(1)
+    ).to(OUT)
+    with Tester(poll_records=together, work_on_request=True) as tester:
+        tester.create(users, CLICKS)
+        for time in range(1_000, 20_000, 1_000):
+            tester.emit(CLICKS, "a", [time], timestamp_ms=time)
+            row = [time] if time % 5_000 else None
+            tester.emit_raw(topic, b"a", None if row is None else JSON.encode(row), timestamp_ms=time - 500)
+        tester.run(flow)
+        tester.work()
+        tester.advance(100)
+        joined = [record.value for record in tester.records(OUT)]
+    assert joined == [[[time], [time] if time % 5_000 else None] for time in range(1_000, 20_000, 1_000)]
+
+
 # ---- independence of batches, restarts and the order of the inputs ----------------------------------------------------------------
 
 

@@ -189,11 +189,13 @@ class StreamJoins(ABC, Generic[K, V]):
         the old versions of rows, are kept in the table `<group>-<name>`.
 
         The rows of `to_table` have the event times of the records that they are made of. A table of `Flow.table` has the
-        timestamps of its topic, and does not hold the watermark back.
+        timestamps of its topic, and does not hold the watermark back: in a backlog, or after a stop, a record may be joined
+        before the changes up to its time have been read, with an older row or none. Read the topic as a stream, where that
+        matters: `flow.stream(PRICES, tombstones=True).to_table("prices")`.
 
         Args:
             name: The name of the step, and of its table.
-            table: A table of the same group: of `Flow.table`, or of `to_table` of a stream of events, of `final` or of `every`. How
+            table: A table of the same group: of `to_table` of a stream of events, of `final` or of `every`, or of `Flow.table`. How
                 many changes an aggregate has depends on batches, so it is refused, and also what `to_stream` makes of it.
             function: Called with the value and the row; returns the new value. A record without a row is skipped.
             history: The time that old versions are kept, for late records: a record that is later finds no row.
@@ -268,7 +270,7 @@ class StreamJoins(ABC, Generic[K, V]):
         if versions is None:
             raise GraphError(
                 f"{what} with {table._node.label}: the versions of its rows depend on how records fall into "  # noqa: SLF001 - the same
-                "batches. Join a table of Flow.table(), or of to_table() of a stream of events or of every(name, interval)"
+                "batches. Join a table of to_table() of a stream of events or of every(name, interval), or one of Flow.table()"
             )
         nodes = self._node, versions
         join = AsOfJoin.of(operator, name, function, history, grace)
