@@ -18,7 +18,7 @@ PACKAGE_LINES_MAX = {
     "libs/exactjson": 623,
     "libs/streamtable_codecs": 1_458,
     "libs/streamtable_supervisor": 542,  # aim 500
-    "libs/streamtable_cli": 3_721,  # aim 3,200
+    "libs/streamtable_cli": 3_719,  # aim 3,200
     "libs/streamtable_query": 1_600,
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_306,  # aim 3,000

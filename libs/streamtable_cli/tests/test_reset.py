@@ -319,6 +319,19 @@ def test_a_group_with_a_table_is_refused_without_emptying_it(cli: Cli, world: Wo
     assert rows(cli, group.table.name) == sums(range(30))
 
 
+@pytest.mark.parametrize(("to", "times"), [("latest", 1), ("earliest", 0), ("json", 0)])
+def test_a_reset_to_the_end_warns_of_records_that_the_emptied_table_will_not_have(
+    to: str, times: int, cli: Cli, world: World
+) -> None:
+    group, topic = world.group(), world.topics.name("in")
+    with world.running(group):
+        send(world, range(30))
+        until(lambda: rows(cli, group.table.name) == sums(range(30)), "all is counted")
+    to = json.dumps({topic: "earliest"}) if to == "json" else to
+    ran = cli("group", "reset", group.name, "--to", to, "--yes", "--empty-table").good()
+    assert " ".join(ran.out.split()).count(f"without the records that are now in {topic}.") == times
+
+
 def test_after_a_reset_the_table_is_exactly_the_result_of_the_input_from_there(
     cli: Cli, world: World
 ) -> None:

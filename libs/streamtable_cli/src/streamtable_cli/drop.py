@@ -110,8 +110,7 @@ def drop(
     else:
         note(f"group {group} is dropped")
         note(
-            "its processes' copies of tables stay in the state folders of their machines, on this one "
-            f"{folder}: delete them there"
+            f"its processes' copies of tables stay in the state folders of their machines, here {folder}: delete them"
         )
     if left and not found.committed:
         note(

@@ -98,6 +98,8 @@ def reset(
 
     A topic between two groups of a flow does not hold what the group behind it has handled. To process a flow again, reset
     the groups behind such topics first, with --to latest --empty-table, and then the group that reads the flow's streams.
+    If a group behind such a topic also reads other streams or tables, give offsets as JSON, with earliest for these:
+    '{"shop-by-user": "latest", "orders": "earliest"}'.
 
     If an input was deleted and recreated, --accept-recreated is needed, and all of its partitions must be set.
     """
@@ -326,8 +328,13 @@ def _show(
             "the next one of a flow, counts them twice unless it is reset to latest first, with --empty-table."
         )
     for table in emptied:
+        show_line(f"All rows of {table} are deleted; local copies are discarded when a process opens them.")
+    latest = all(move.after == marks[move.place].high for move in moves)
+    lost = sorted({move.place.topic for move in moves if marks[move.place].low < move.after} - {*ended})
+    if emptied and latest and lost:
         show_line(
-            f"All rows of {table} are deleted; local copies of it are discarded when a process opens them."
+            f"The new rows are made without the records that are now in {', '.join(lost)}. A topic between two groups of a flow gets "
+            "them again from the group before it. For another one that the rows need, give offsets as JSON, as --help says."
         )
 
 

@@ -91,13 +91,11 @@ def _next_record(
     first = next(iter(read_to(cluster, {place: committed.next_offset}, {place: min(end, offset + 1)})), None)
     if first is None:
         raise NotFound(
-            f"{place} has no record at {offset}: group {group!r} is at {committed.next_offset}, and the topic ends "
-            f"at {end}"
+            f"{place} has no record at {offset}: group {group!r} is at {committed.next_offset}, the topic ends at {end}"
         )
     if first.first_offset != offset:
         raise Refused(
-            f"{place}@{offset} is not the next record of group {group!r}: it is at {committed.next_offset}, and its "
-            f"next record is {first.first_offset}"
+            f"{place}@{offset} is not the next record of group {group!r}: its next record is {first.first_offset}"
         )
     return first.part(0, 1), committed
 

@@ -37,8 +37,7 @@ class Terminal(ReadObserver):
     def held_back(self, place: TopicPartition, position: int, end: int) -> None:
         """Report the records beyond the last stable offset."""
         note(
-            f"note: {place} is shown up to {position}; the records from there to {end} are held back by a transaction that "
-            "is still open"
+            f"note: {place} is shown up to {position}; an open transaction holds back the records from there to {end}"
         )
 
 

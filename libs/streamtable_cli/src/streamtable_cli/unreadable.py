@@ -23,10 +23,7 @@ NEWEST = 5_000
 """The number of offsets at the end of each partition that are read, so that the check takes seconds for any table."""
 _NAMED = 3
 
-ADVICE = (
-    "find out who wrote them (streamtable topics tail), then write each key again with the table's codec, or a "
-    "tombstone"
-)
+ADVICE = "find out who wrote them (streamtable topics tail), then write each key again with the table's codec, or delete it"
 ADVICE_WITHOUT_CODEC = f"decode them with the table's own codec (--graph); {ADVICE}"
 
 Readable = Callable[[bytes, bytes], bool]
