@@ -324,6 +324,12 @@ class StateLost(Fatal):
     """The table exists but its offsets do not: starting over would count twice."""
 
 
+def built_again(group: str) -> str:
+    """Return how all tables of a group are built again. The groups of a flow are reset in an order of their own."""
+    reset = f"'streamtable group reset {group} --to earliest --empty-table'"
+    return f"build all tables again: {reset}, or for a group of a flow docs/explanation/flows.md#process-history-again"
+
+
 class StateMeaningChanged(Fatal):
     """The rows of a table of the group were written with another meaning than the program declares.
 
@@ -347,7 +353,6 @@ class StateMeaningChanged(Fatal):
             "event time": "Restore the old declaration; or give the flow, or the group, another name",
             "": "Give the step a new name, with a topic of its own; or restore the old codecs",
         }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")
-        reset = f"or reset the group with its tables ('streamtable group reset {group} --to earliest --empty-table')"
         if declared.startswith("version "):
             another = (
                 "Restore the old version= and its functions; or give the flow, or the group, another name"
@@ -361,7 +366,7 @@ class StateMeaningChanged(Fatal):
             text = f"an inner topic of group {group!r} means {declared!r}, but records in it were written as {recorded!r}"
         elif state == "event time":
             text = f"the event time of an input of group {group!r} means {declared!r}, but its records were handled as {recorded!r}"
-        super().__init__(f"{text}. {another}; {reset}", topic=topic)
+        super().__init__(f"{text}. {another}; or {built_again(group)}", topic=topic)
 
 
 class InputLost(Fatal):

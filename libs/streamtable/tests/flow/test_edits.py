@@ -150,6 +150,8 @@ def test_an_edit_that_changes_what_a_name_means_is_refused_at_the_start(
     assert "count in tumbling windows of 60000 ms" in str(refused.value)
     # The command needs both options: what the error says can be pasted.
     assert f"group reset {refused.value.group} --to earliest --empty-table" in str(refused.value)
+    # The first group of a flow keeps no table, and the others begin at the end: the page has the order.
+    assert "for a group of a flow docs/explanation/flows.md#process-history-again" in str(refused.value)
     assert tester.table(table.table) == kept
 
 

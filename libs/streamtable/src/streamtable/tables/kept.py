@@ -24,7 +24,7 @@ from itertools import chain
 from typing import Any
 
 from streamtable.base.evolution import unknown_version, versions_in
-from streamtable.errors import StateLost, StateMeaningChanged
+from streamtable.errors import StateLost, StateMeaningChanged, built_again
 from streamtable.tables.seen import digest_of
 
 OWN, IDS, HANDLED = "table", "ids", "handled"
@@ -395,8 +395,8 @@ class _Start:
                     raise StateLost(
                         f"the step of {table.topic!r} is new, and follows the changes of {name!r}, which has rows already: it "
                         "would take away rows that it has never added. Read the table in a group of its own (flow.table(..., "
-                        "group=...)), which handles the rows that are there first; or give the flow another name; or build "
-                        f"all tables again ('streamtable group reset {self.program.group} --to earliest --empty-table')"
+                        "group=...)), which handles the rows that are there first; or give the flow another name; or "
+                        + built_again(self.program.group)
                     ).at(table.topic, self.partition)
 
     def _has_changed(self, name: str) -> bool:
@@ -418,7 +418,7 @@ class _Start:
         )
 
     def _gap(self, table: Keeps, handled: str) -> StateLost:
-        reset = f"build all tables again ('streamtable group reset {self.program.group} --to earliest --empty-table')"
+        reset = built_again(self.program.group)
         what = "table" if table.is_table else "inner topic"
         named = "" if table.name in {OWN, *_OF_ONE_INPUT} else "Give it a new name, which begins empty; or "
         empty = "delete the topic and create it again, to begin empty; or " if table.is_table else ""
