@@ -271,8 +271,26 @@ def test_streams_of_different_groups_are_refused() -> None:
 def test_streams_with_different_numbers_of_partitions_are_refused_at_the_start(tester: Tester) -> None:
     tester.create(CLICKS, partitions=2)
     tester.create(ORDERS, partitions=3)
-    with pytest.raises(TopicMismatch, match=r"it has 3, the input 2.*repartition"):
+    with pytest.raises(
+        TopicMismatch, match=r"it has 3, the input 2.*stream\(\.\.\., group=.*repartition\(name, beside="
+    ):
         tester.run(joined("join"))
+
+
+def test_streams_with_different_numbers_of_partitions_are_joined_by_what_the_refusal_advises(
+    tester: Tester,
+) -> None:
+    tester.create(CLICKS, partitions=2)
+    tester.create(ORDERS, partitions=3)
+    flow = Flow("f")
+    clicks = flow.stream(CLICKS, time=lambda value: value[1])
+    orders = flow.stream(ORDERS, time=lambda value: value[1], group="orders").repartition(
+        "moved", beside=clicks
+    )
+    clicks.join("both", orders, names, within=ms(10), grace=ms(0)).to(OUT)
+    tester.run(flow)
+    emit(tester, *((stream, key, stream + key, 100) for key in "abcd" for stream in "co"))
+    assert sorted(written(tester)) == [(key, "c" + key, "o" + key, 100) for key in "abcd"]
 
 
 def test_a_join_after_a_step_that_changes_keys_or_values_without_a_codec_is_refused() -> None:

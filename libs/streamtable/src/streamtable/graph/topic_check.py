@@ -99,7 +99,7 @@ def _remedy(group: Group[Any, Any], name: str, partitions: int) -> str:
         )
     return (
         "Partitions cannot be taken away and adding some moves keys to other tables: make a new topic of the right size and "
-        "copy, or in a flow bring it there by repartition(name, beside=...)"
+        "copy, or in a flow read it by stream(..., group=...) and bring it there by repartition(name, beside=...)"
     )
 
 
