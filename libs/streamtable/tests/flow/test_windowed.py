@@ -506,8 +506,27 @@ def test_closed_windows_are_in_time_for_windows_behind_them_however_far_the_wate
 
 def test_a_closed_window_cannot_be_processed_with_a_record() -> None:
     _, table = counting(TUMBLING)
-    with pytest.raises(GraphError, match="process"):
-        table.final().process(lambda ctx, n: [n])
+    for rows in (table.final(), table.changes(), table.to_stream().filter(bool)):
+        with pytest.raises(
+            GraphError, match=r"process\(\) after windows.*Put repartition\(name\) between them"
+        ):
+            rows.process(lambda ctx, n: [n])
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_windows_are_processed_behind_a_topic(tester: Tester, *, by_hand: bool) -> None:
+    flow, table = counting(TUMBLING)
+    seen: list[Any] = []
+    if by_hand:
+        closed = Stream("closed", TUMBLING.key(String()), Long())
+        table.final().to(closed)
+        behind = flow.stream(closed, group="behind")
+    else:
+        behind = table.final().repartition("behind")
+    behind.process(lambda ctx, n: seen.append((ctx.key, n, ctx.event_time_ms)))
+    tester.run(flow)
+    emit(tester, ("a", 3), ("a", 4), ("a", 1_000))
+    assert seen == [(Windowed("a", 0, 10), 2, 9)]
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
+from streamtable.base.keys import form_of
 from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.base.topics import Stream, legal_codec, legal_key
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_part
 from streamtable.flow.folds.folds import Retractable
-from streamtable.flow.joins.streams import has_expired
-from streamtable.flow.plan.nodes import Node, Source, by_batches
+from streamtable.flow.plan.nodes import Node, Source, by_batches, sources_of
 from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
@@ -348,18 +348,18 @@ class KeyedStream(StreamJoins[K, V]):
             value: The codec of the new values, as in `map_values`.
 
         Raises:
-            GraphError: A step has changed the keys: see `repartition`.
+            GraphError: A step has changed the keys, or what comes out of windows or when a time is over has no record: see `repartition`.
         """
         key = checked_keys(self._key, "process()")
-        if has_expired(self._node):
+        windowed, read = isinstance(key, WindowedKeys), [each.source for each in sources_of(self._node)]
+        if any(
+            each
+            and (each.kind in {"closed", "pending"} or (windowed and form_of(each.topic.key) != form_of(key)))
+            for each in read
+        ):
             raise GraphError(
-                "process() after every(), or a left_join(), outer_join() or join_as_of() of a stream: what comes out when a "
-                "time is over has no record to be processed with. Put repartition(name) between them"
-            )
-        if isinstance(key, WindowedKeys):
-            raise GraphError(
-                "process() after windows: a row by key and window has no record to be processed with. Write the windows to "
-                "a stream, and read that"
+                "process() after windows, every(), or a left_join(), outer_join() or join_as_of() of a stream: what comes out has no "
+                "record to be processed with. Put repartition(name) between them"
             )
         node = self._plan.add(
             self._node.group, "process", self._node, step=steps.process(handler), edges=edges, singly=True

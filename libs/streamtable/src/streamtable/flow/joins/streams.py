@@ -31,7 +31,7 @@ from streamtable.flow.joins.waiting_records import (
     times_of,
 )
 from streamtable.flow.plan.columns import Columns, Scope, same_bytes
-from streamtable.flow.plan.nodes import Closed, DueColumns, DueRecords, Node, Source, Step, sources_of
+from streamtable.flow.plan.nodes import Closed, DueColumns, DueRecords, Node, Source, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
@@ -340,9 +340,3 @@ def _recent(table: StateRows[Any], rows: WaitingRecords) -> RecentRecords:
         number = rows.next_number(table.get(NEXT_KEY))
         found = notes[_RECENT] = RecentRecords(number, table.log.last_due_ms())
     return found
-
-
-def has_expired(node: Node) -> bool:
-    """Whether some records of a node come out when a time is over: they are emitted without an input record."""
-    sources = [each.source for each in sources_of(node) if each.source is not None]
-    return any(source.columns is not None or source.kind == "pending" for source in sources)
