@@ -370,3 +370,73 @@ def yields(*_: Any) -> Any:
 def test_a_function_whose_result_is_always_true_or_never_run_is_refused(build: Any, function: Any) -> None:
     with pytest.raises(GraphError, match=r"is async or has a yield.*: give a plain function"):
         build(Flow("f").stream(NUMBERS), function)
+
+
+def test_streams_are_merged_with_the_codec_of_their_values_if_it_is_the_same_for_all(tester: Tester) -> None:
+    flow, first, other = (
+        Flow("f"),
+        Stream[str, Any]("a", String(), Json()),
+        Stream[str, Any]("b", String(), Json()),
+    )
+    table = flow.stream(first).merge(flow.stream(other)).to_table("t")
+    tester.run(flow)
+    tester.emit(first, "a", [1])
+    tester.emit(other, "b", [2])
+    assert tester.table(table.table) == {"a": [1], "b": [2]}
+
+
+def test_streams_of_several_codecs_are_merged_with_the_one_that_is_given(tester: Tester) -> None:
+    flow, longs, other = (
+        Flow("f"),
+        Stream[str, Any]("a", String(), Long()),
+        Stream[str, Any]("b", String(), Json()),
+    )
+    streams = flow.stream(longs), flow.stream(other)
+    with pytest.raises(GraphError, match="or that have several codecs: give their codec by value="):
+        streams[0].merge(streams[1]).to_table("refused")
+    table = streams[0].merge(streams[1], value=Json()).to_table("t")
+    tester.run(flow)
+    tester.emit(longs, "a", 1)
+    tester.emit(other, "b", [2])
+    assert tester.table(table.table) == {"a": 1, "b": [2]}
+
+
+def test_the_rows_of_windows_are_joined_with_a_table_as_the_refusal_says(tester: Tester) -> None:
+    flow = Flow("f")
+    names = flow.stream(NUMBERS).to_table("last")
+    closed = flow.stream(NUMBERS).group_by_key().window(TUMBLING).count("n").final()
+    said = r"by map\(lambda key, value: \(key.key, value\), value=codec\).repartition\(name, key=codec, beside=other\)"
+    with pytest.raises(GraphError, match=said):
+        closed.join_table(names, pair)
+    counts = closed.map(lambda key, value: (key.key, value), value=Long())
+    by_key = counts.repartition("by-key", key=String(), beside=names)
+    kept = by_key.join_table(names, lambda count, last: 100 * count + last, value=Long()).to_table("kept")
+    tester.run(flow)
+    for at, number in ((1, 5), (2, 7), (60_000, 8)):
+        tester.emit(NUMBERS, "a", number, timestamp_ms=at)
+    assert tester.table(kept.table) == {"a": 208}
+
+
+def test_the_limits_of_the_tables_of_a_group_say_what_to_do() -> None:
+    flow = Flow("f")
+    grouped = flow.stream(NUMBERS).group_by_key()
+    for number in range(12):
+        grouped.count(f"count-{number}")
+    with pytest.raises(
+        GraphError, match=r"13 named tables: at most 12. Keep some in another group.*group=\)"
+    ):
+        _ = flow.groups
+    longer = Flow("f")
+    longer.stream(NUMBERS).group_by_key().count("n" * 33)
+    with pytest.raises(GraphError, match=r"at most 32 characters. Give its step a shorter name"):
+        _ = longer.groups
+
+
+def test_a_table_that_the_same_group_keeps_is_joined_in_another_one() -> None:
+    flow = Flow("f")
+    kept = flow.stream(NUMBERS).to_table("kept")
+    flow.stream(NUMBERS).join_global(kept.table, pair, on=str).to(OUT)
+    with pytest.raises(
+        GraphError, match=r"that topic is its own.*keep it in another group: stream\(\.\.\., group=\)"
+    ):
+        _ = flow.groups

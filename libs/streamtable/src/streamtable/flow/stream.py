@@ -150,8 +150,12 @@ class KeyedStream(StreamJoins[K, V]):
         nodes = [self._plan.add(group, f"branch {number}", marked, step=take) for number, take in numbered]
         return tuple(self._made(node, self._key, self._value) for node in nodes)
 
-    def merge(self, *others: "KeyedStream[K, V]") -> "KeyedStream[K, V]":
+    def merge(self, *others: "KeyedStream[K, V]", value: Codec[V] | None = None) -> "KeyedStream[K, V]":
         """Return the records of this and of other streams. Records of the same input stay in its order.
+
+        Args:
+            others: The other streams.
+            value: The codec of the values, as in `map_values`, where these have different ones.
 
         Raises:
             GraphError: The streams belong to different groups: their keys are partitioned differently.
@@ -166,8 +170,8 @@ class KeyedStream(StreamJoins[K, V]):
                 check_matching("merge()", keys[0], each)
         node = self._plan.add(self._node.group, "merge", *nodes)
         key = None if None in keys else self._key
-        value = self._value if all(each is self._value for each in values) else None
-        return self._made(node, key, value)
+        same = all(type(each) is type(self._value) and _parts(each) == _parts(self._value) for each in values)
+        return self._made(node, key, value or (self._value if same else None))
 
     # ---- other keys --------------------------------------------------------------------------------------------------------
 
@@ -414,6 +418,11 @@ def send(plan: Plan, node: Node, label: str, step: Any, to: Iterable[Stream[Any,
     plan.add(node.group, label, node, step=step, edges=edges, **more)
 
 
+def _parts(codec: Any) -> Any:
+    """Return what a codec is made of; the codec itself, if that is not known."""
+    return getattr(codec, "__dict__", codec)
+
+
 def written_keys(key: Codec[K] | None, operator: str) -> Codec[K]:
     """Return the codec of keys that are written. Raises `GraphError` if none is known."""
     if key is None:
@@ -429,7 +438,7 @@ def checked_value(value: Codec[V] | None, operator: str) -> Codec[V]:
     """Return the codec of the values. Raises `GraphError` if none is known."""
     if value is None:
         raise GraphError(
-            f"{operator} writes values that a step has changed: give their codec by value=, here or at that step"
+            f"{operator} writes values that a step has changed, or that have several codecs: give their codec by value=, here or at that step"
         )
     legal_codec(value, "value", operator)
     return value

@@ -438,8 +438,8 @@ class Group(Generic[K, V]):
         for table in [*(e.table.name for e in self.joins), *(e.table.name for e in self.lookups)]:
             if table in own:
                 raise GraphError(
-                    f"group {self.name!r} joins {table!r}, but that topic is its own: ctx.value is its row of the key; "
-                    "for rows of other keys loop back to them"
+                    f"group {self.name!r} joins {table!r}, but that topic is its own: ctx.value is its row of the key; for rows of other "
+                    "keys loop back to them, or in a flow keep it in another group: stream(..., group=)"
                 )
             if table in streams:
                 raise GraphError(f"group {self.name!r} uses {table!r} as a stream and as a table: choose one")
@@ -592,12 +592,15 @@ def legal_version(version: object, of: str) -> str:
 def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
     """Raise `GraphError` if the positions of these tables could exceed the metadata of an offset."""
     if len(names) > NAMED_TABLES_MAX:
-        raise GraphError(f"group {group!r} has {len(names)} named tables: at most {NAMED_TABLES_MAX}")
+        raise GraphError(
+            f"group {group!r} has {len(names)} named tables: at most {NAMED_TABLES_MAX}. Keep some in another group, in a flow by "
+            "stream(..., group=)"
+        )
     for name in names:
         legal_name(f"{group}-{name}", f"named table of group {group!r},")
         if len(name) > NAMED_TABLE_CHARACTERS_MAX:
             raise GraphError(
-                f"named table {name!r} of group {group!r}: at most {NAMED_TABLE_CHARACTERS_MAX} characters"
+                f"named table {name!r} of group {group!r}: at most {NAMED_TABLE_CHARACTERS_MAX} characters. Give its step a shorter name"
             )
     return tuple(names)
 

@@ -270,8 +270,7 @@ def checked_codecs(
     if left is None or right is None:
         side = "left" if left is None else "right"
         raise GraphError(
-            f"{operator}({name!r}) keeps {kept} of the {side} side that a step has changed: give their codec by value= at "
-            "that step"
+            f"{operator}({name!r}) keeps {kept} of the {side} side that a step has changed: give that step their codec by value="
         )
     return left, right
 

@@ -102,7 +102,7 @@ def checked_keys(key: Codec[K] | None, operator: str) -> Codec[K]:
     if key is None:
         raise GraphError(
             f"{operator} after a step that changes keys, such as map(), or of a stream without keys: records of a key would "
-            "be in several partitions. Put repartition(name, key=codec) or group_by(name, ..., key=codec) between them"
+            "be in several partitions. Put repartition(name, key=codec, value=codec) or group_by(name, ..., key=codec, value=codec) between them"
         )
     return key
 

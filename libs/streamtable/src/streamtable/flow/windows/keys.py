@@ -205,9 +205,11 @@ def _unpacked(data: bytes) -> tuple[int, int]:
 def check_matching(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
     """Raise `GraphError` if no key of one side can have the bytes of a key of the other: nothing would ever match."""
     if form_of(left) != form_of(right):
+        apart = isinstance(left, _KEYS) is not isinstance(right, _KEYS)
+        by = f": {_TAKEN_OUT}, value=codec).repartition(name" if apart else " by key_by(name, ..."
         raise GraphError(
             f"{operator} of keys by {left!r} with keys by {right!r}: equal keys have different bytes, and none of them would "
-            "match. Give one side the keys of the other by key_by(name, ..., key=codec, beside=other)"
+            f"match. Give one side the keys of the other{by}, key=codec, beside=other)"
         )
 
 
@@ -218,8 +220,7 @@ def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | 
     """
     if isinstance(made, _KEYS) and not _writes(made, written):
         raise GraphError(
-            f"{operator}: {written!r} cannot write keys with windows, by {made!r}: give the topic the key {made!r}, or take the key "
-            "out of its window by map(lambda key, value: (key.key, value))"
+            f"{operator}: {written!r} cannot write keys with windows, by {made!r}: give the topic the key {made!r}, or {_TAKEN_OUT})"
         )
     if _windows_of(made, written) != written:
         raise GraphError(
@@ -228,6 +229,7 @@ def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | 
 
 
 _KEYS = StartKey, SessionKey
+_TAKEN_OUT = "take the key out of its window by map(lambda key, value: (key.key, value)"
 _STRICT = {Bytes, Long, String}  # each writes keys that no other of them does
 
 
