@@ -2,14 +2,28 @@
 
 import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from struct import pack, unpack
 from typing import Any
 
 import pytest
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from streamtable import Context, Group, Input, Json, Long, OnError, Persist, Stream, String
+from streamtable import (
+    Context,
+    Decoded,
+    Group,
+    Input,
+    Json,
+    Long,
+    OnError,
+    Persist,
+    Stream,
+    String,
+    decode_each,
+)
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow import Windowed
 from streamtable_testing import Tester
@@ -47,6 +61,34 @@ def test_the_codec_of_the_page_carries_points_and_refuses_all_else(tester: Teste
     assert seen == [(1.5, -2.0)]
     assert tester.table(group) == {"mill": (1.5, -2.0)}
     assert [letter.value for letter in tester.dead_letters(group)] == [b"abc"]
+
+
+def test_a_codec_with_the_spans_of_the_page_finds_the_keys_of_a_range(tester: Tester) -> None:
+    (spans,) = re.findall(r"`spans` too\n\(`(return .*)`\)", PAGE)
+    names: dict[str, Any] = {}
+    exec(f"def spans(self, start, end):\n    {spans}", names)
+
+    class Number:
+        def encode(self, value: int) -> bytes:
+            return pack(">Q", value + 2**63)
+
+        def decode(self, data: bytes) -> int:
+            return int(unpack(">Q", data)[0]) - 2**63
+
+        def decode_many(self, data: Sequence[bytes | None]) -> Decoded[int]:
+            return decode_each(self.decode, data)
+
+        spans = names["spans"]
+
+    numbers: Stream[int, Any] = Stream("numbers", Number(), Json())
+    group: Group[int, Any] = Group("g", Input(numbers, lambda ctx, value: ctx.set(value)), Persist(Json()))
+    tester.run(group)
+    tester.emit_many(numbers, [(number, number) for number in (-2, -1, 0, 1, 2)])
+    view = tester.view(group.table)
+    assert [key for key, _ in view.range(0, 2)] == [0, 1]
+    assert [key for key, _ in view.range(-2, 0)] == [-2, -1]
+    assert [key for key, _ in view.range(None, 0)] == [-2, -1]
+    assert [key for key, _ in view.range(0, None)] == [0, 1, 2]
 
 
 def test_the_aggregate_of_the_page_keeps_distinct_values(tester: Tester) -> None:
