@@ -13,7 +13,7 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_312,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_311,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500; the lag of groups came from the core, with 27
     "libs/exactjson": 623,
     "libs/streamtable_codecs": 1_458,

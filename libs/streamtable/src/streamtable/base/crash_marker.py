@@ -115,9 +115,7 @@ class InHandFile:
                     file.truncate(_BYTES)
                     self._map = mmap.mmap(file.fileno(), _BYTES)
             except OSError as error:
-                log.warning(
-                    "cannot record the records being handled", path=str(self._path), reason=str(error)
-                )
+                log.warning("cannot note the records being handled", path=str(self._path), reason=str(error))
                 self._map = bytearray(_BYTES)
         return self._map
 

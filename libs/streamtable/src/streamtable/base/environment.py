@@ -196,9 +196,7 @@ def _check_in(kind: Any) -> Check:
         return check
     kinds = [each for each in get_args(kind) if each is not NoneType]
     if len(kinds) != 1 or NoneType not in get_args(kind):
-        raise TypeError(
-            f"{kind} has no check: annotate the setting with one, as in Annotated[float, seconds(0, 60)]"
-        )
+        raise TypeError(f"{kind} has no check: annotate it with one, as in Annotated[float, seconds(0, 60)]")
     inner = _check_in(kinds[0])
     return lambda value: None if value is None else inner(value)
 

@@ -45,9 +45,7 @@ def encoded_keys(codec: Codec[K], keys: Iterable[K]) -> dict[K, bytes]:
     found = dict(encoded)
     for key, data in encoded:
         if found[key] != data:
-            raise ValueError(
-                f"{key!r} equals another key in Python, but not in {codec!r}: ask for each alone"
-            )
+            raise ValueError(f"{key!r} equals another key in Python, not in {codec!r}: ask for each alone")
     return found
 
 

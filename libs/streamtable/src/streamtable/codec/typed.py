@@ -150,8 +150,7 @@ class _TypedKey(Typed[T]):
             reason = "its values cannot be hashed: freeze the class"
         if reason:
             raise ConfigurationError(
-                f"{self!r} cannot be the codec of a key: {reason}. Use String() or Long(), or a type of texts, whole numbers, "
-                "booleans and enums"
+                f"{self!r} cannot be the codec of a key: {reason}. Use String(), Long(), or a type of texts, integers, booleans, enums"
             )
         self._read = self._read_key
 

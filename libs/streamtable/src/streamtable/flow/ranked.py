@@ -193,7 +193,5 @@ def ranked_table(
         helper, key=RankKey(key), value=SameCodec(value), meaning=f"rows in order, for {operator}"
     )
     keep = KeepRanked(state, ranks, aggregate)
-    kept = plan.add(
-        node.group, f"{operator} {name!r}", node, step=keep.step, edges=(state, ranks), makes=name
-    )
-    return KeyedTable.of_state(plan, kept, state)
+    own = plan.add(node.group, f"{operator} {name!r}", node, step=keep.step, edges=(state, ranks), makes=name)
+    return KeyedTable.of_state(plan, own, state)

@@ -355,12 +355,10 @@ class KeyedStream(StreamJoins[K, V]):
             GraphError: A step has changed the keys, or what comes out of windows or when a time is over has no record: see `repartition`.
         """
         key = checked_keys(self._key, "process()")
-        windowed, read = isinstance(key, WindowedKeys), [each.source for each in sources_of(self._node)]
-        if any(
-            each
-            and (each.kind in {"closed", "pending"} or (windowed and form_of(each.topic.key) != form_of(key)))
-            for each in read
-        ):
+        form = form_of(key) if isinstance(key, WindowedKeys) else ""
+        read = [each.source for each in sources_of(self._node) if each.source is not None]
+        others = any(form and form_of(each.topic.key) != form for each in read)
+        if others or any(each.kind in {"closed", "pending"} for each in read):
             raise GraphError(
                 "process() after windows, every(), or a left_join(), outer_join() or join_as_of() of a stream: what comes out has no "
                 "record to be processed with. Put repartition(name) between them"

@@ -74,8 +74,7 @@ class KeyedTable(TableJoins[K, V]):
         """
         if self._kept is None:
             raise GraphError(
-                f"the rows of {self._node.label}() are not kept: view the table before it, or keep them by "
-                "to_stream().to_table(name)"
+                f"the rows of {self._node.label}() are not kept: view the table before it, or keep them by to_stream().to_table(name)"
             )
         return self._kept()
 

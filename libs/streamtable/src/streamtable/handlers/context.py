@@ -210,9 +210,7 @@ class BaseContext(Generic[K, V]):
         """
         found = self._services.states.get(state.name)
         if found is None or (found.state is not state and found.state != state):
-            raise GraphError(
-                f"the graph of this group does not have the state {state.name!r}: add it to its edges"
-            )
+            raise GraphError(f"the graph of this group has no state {state.name!r}: add it to its edges")
         return found
 
     def joined_rows(self, table: Table[Any, J]) -> JoinedRows:

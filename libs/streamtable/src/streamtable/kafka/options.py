@@ -108,7 +108,7 @@ def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
     low, high = _DELIVERY_TIMEOUT_MIN_S, _DELIVERY_TIMEOUT_MAX_S
     if not (math.isfinite(delivery_timeout) and low <= delivery_timeout <= high):
         raise ConfigurationError(
-            f"delivery timeout {delivery_timeout!r}: expected seconds from {low:g} to {high:g}"
+            f"delivery timeout {delivery_timeout!r}: expected {low:g} to {high:g} seconds"
         )
     return {
         "enable.idempotence": True,

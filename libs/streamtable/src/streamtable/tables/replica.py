@@ -155,9 +155,7 @@ class PartitionReplica:
             return None
         local, header = LocalPosition.decode(checkpoint), self._prefix_header
         if (loaded := local.prefix_header) != header:
-            raise StoreCorrupted(
-                f"it was loaded with prefixes from the header {loaded!r}, not from {header!r}"
-            )
+            raise StoreCorrupted(f"it was loaded with prefixes from header {loaded!r}, not from {header!r}")
         return local
 
     # ---- transitions -----------------------------------------------------------------------------------------------

@@ -115,8 +115,7 @@ class TimerCalls:
             return PendingTimer.decode(row_key)
         except ValueError as error:
             raise Fatal(
-                f"the key {row_key[:100]!r} in the timers of group {self._group.name!r} is no timer's ({error}); was it "
-                "written by another program?"
+                f"the key {row_key[:100]!r} in the timers of group {self._group.name!r} is no timer's ({error}); did another program write it?"
             ) from error
 
     def _timer(self, pending: PendingTimer) -> Timer[Any, Any, Any]:

@@ -53,8 +53,7 @@ class HandledRows(NamedTable):
             return None if data is None else edge.table.value.decode(data)
         except DeserializationError as error:
             raise DeserializationError(
-                f"the old row of {edge.table.name!r} for key {key!r}, as it was handled last, cannot be decoded: "
-                f"{error.message}"
+                f"the old row of {edge.table.name!r} for key {key!r}, as it was handled last, cannot be decoded: {error.message}"
             ) from error
 
     def handled(self, table: str, key: bytes, data: bytes | None) -> None:

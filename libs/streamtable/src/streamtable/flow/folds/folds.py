@@ -55,9 +55,7 @@ class Retractable:
 
     def decode(self, data: bytes) -> tuple[bool, Any]:
         if data[:1] not in {_ADD, _SUBTRACT}:
-            raise DeserializationError(
-                f"a change of a grouped table begins with {data[:1]!r}, not '+' or '-'"
-            )
+            raise DeserializationError(f"a change of a grouped table begins with {data[:1]!r}, not + or -")
         return data[:1] == _ADD, self._rows.decode(data[1:])
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[tuple[bool, Any]]:

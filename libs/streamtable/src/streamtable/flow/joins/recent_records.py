@@ -17,9 +17,8 @@ from streamtable.flow.joins.waiting_records import replace_record
 if TYPE_CHECKING:
     from streamtable.flow.joins.frozen_records import FrozenRecords
 
-_ENTRY_BYTES = (
-    200  # of memory beside the bytes of the key and of the record: measured, with the entry in the dict
-)
+# Of memory beside the bytes of the key and of the record: measured, with the entry in the dict.
+_ENTRY_BYTES = 200
 _ALLOCATED = 1.25  # bytes of memory for each byte of frozen records: measured
 _DICTS_SHARE = 8  # records in dicts are frozen at the next commit if they take more than one part of so many of the memory
 

@@ -24,8 +24,7 @@ def rows_of(node: Node, state: State[Any, Any] | None) -> Find:
         topic: Any = source.topic
         return lambda scope, records: list(map(scope.joined_rows(topic).get, records.encoded_keys))
     raise GraphError(
-        f"join_table() with the rows of {node.label}(), which are not kept: join the table before it, or keep them by "
-        "to_stream().to_table(name)"
+        f"join_table() with the rows of {node.label}(), which are not kept: join the table before it, or keep them by to_stream().to_table(name)"
     )
 
 

@@ -147,10 +147,8 @@ def sources_of(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> se
 def by_batches(node: Node, nodes: Iterable[Node]) -> bool:
     """Whether records of the node are changes of rows that the flow keeps: batches decide how many of them there are."""
     fed = {each.feeds: each for each in nodes if each.feeds}
-    changes = [each for each in nodes_before(node, fed) if each.as_records]
-    return any(
-        isinstance(edge, State) for each in changes for at in nodes_before(each, fed) for edge in at.edges
-    )
+    made_of = (nodes_before(each, fed) for each in nodes_before(node, fed) if each.as_records)
+    return any(isinstance(edge, State) for nodes in made_of for each in nodes for edge in each.edges)
 
 
 def intervals_of(nodes: Sequence[Node]) -> Mapping[Node, int]:
