@@ -146,8 +146,11 @@ def _run_build(folder: Path, source: Path, *options: str, settings: Mapping[str,
     command = [sys.executable, "-m", "uv", "build", "--no-build-isolation", "--python", sys.executable]
     done = subprocess.run(
         [*command, *options, "--out-dir", str(folder), str(source)],
-        check=False, capture_output=True, text=True, env={**os.environ, **(settings or {})},
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(settings or {})},
+    )
     if done.returncode:
         raise WheelRefused(f"{source.name} cannot be built:\n{(done.stdout + done.stderr)[-2000:]}")
     return done.stdout + done.stderr

@@ -1,8 +1,6 @@
-"""The sizes that keep the code readable. Lines of code: neither blank, nor comment, nor docstring."""
+"""The sizes that keep the code readable: statements, as a ceiling of lines invites packed calls and short messages."""
 
 import ast
-import io
-import tokenize
 from pathlib import Path
 from types import FunctionType
 
@@ -12,26 +10,26 @@ from streamtable.engine.basetask import BaseTask
 from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
-PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_311,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
-    "libs/streamtable_admin": 2_398,  # aim 1,500; the lag of groups came from the core, with 27
-    "libs/exactjson": 623,
-    "libs/streamtable_codecs": 1_458,
-    "libs/streamtable_supervisor": 542,  # aim 500
-    "libs/streamtable_cli": 3_719,  # aim 3,200
-    "libs/streamtable_query": 1_600,
-    "libs/streamtable_native": 216,
-    "libs/microbatch": 3_306,  # aim 3,000
-    "libs/servicekit": 5_975,  # aim 6,000
-    "libs/streamtable_sinks": 2_508,
-    "libs/streamtable_capture": 1_855,
-    "spark": 4_395,  # aim 3,200
-    "services/click_count": 481,  # aim 300; 107 of them are processes that answer, and the services that ask them
-    "services/user_status": 420,  # aim 380
-    "libs/streamtable_calls": 1_545,  # aim 600
-    "services/console": 1_929,  # aim 1,700
+PACKAGE_STATEMENTS_MAX = {
+    "libs/streamtable": 18_313,
+    "libs/streamtable_admin": 1_861,
+    "libs/exactjson": 562,
+    "libs/streamtable_codecs": 1_224,
+    "libs/streamtable_supervisor": 452,
+    "libs/streamtable_cli": 2_410,
+    "libs/streamtable_query": 1_221,
+    "libs/streamtable_native": 174,
+    "libs/microbatch": 2_489,
+    "libs/servicekit": 4_788,
+    "libs/streamtable_sinks": 2_094,
+    "libs/streamtable_capture": 1_519,
+    "spark": 3_474,
+    "services/click_count": 241,
+    "services/user_status": 242,
+    "libs/streamtable_calls": 1_278,
+    "services/console": 1_513,
 }
-"""Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
+"""Statements of a package at most; docs/explanation/repository.md says what takes them. Lower a number whenever it shrinks."""
 FUNCTION_LINES_MAX = 70
 """All lines of a function but its docstring: it is read on one screen."""
 TASK_MEMBERS_MAX = 20
@@ -39,22 +37,13 @@ TASK_MEMBERS_MAX = 20
 ROWS_MEMBERS_MAX = 8
 """The same of `StateRows`."""
 LONGER_FUNCTIONS = {
-    "streamtable/engine/task.py:__init__": 88,
-    "streamtable_cli/capacity.py:capacity": 82,
-    "streamtable_cli/reset.py:reset": 82,
+    "streamtable/engine/task.py:__init__": 78,
+    "streamtable_cli/capacity.py:capacity": 81,
+    "streamtable_cli/reset.py:reset": 77,
     "streamtable_spark/jobs/reconcile.py:reconcile": 78,
 }
 """Functions that are longer still, with their lines. Remove one when it has become shorter; add none."""
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
-SKIPPED_TOKENS = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
 SOURCES = sorted(
     path
     for room in ("libs", "services", "infra", "spark")
@@ -63,37 +52,52 @@ SOURCES = sorted(
 )
 
 
-def lines_of_code(path: Path) -> int:
-    source = path.read_text(encoding="utf-8")
-    prose = {
-        line
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Expr)
+def statements(source: str) -> int:
+    """Count statements without docstrings: how they are wrapped, and how long their messages are, makes no difference."""
+    return sum(isinstance(node, ast.stmt) and not _is_prose(node) for node in ast.walk(ast.parse(source)))
+
+
+def _is_prose(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    code = {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in SKIPPED_TOKENS
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    return len(code - prose)
-
-
-def test_lines_of_code_are_neither_blank_nor_comment_nor_docstring(tmp_path: Path) -> None:
-    sample = tmp_path / "sample.py"
-    sample.write_text(
-        '"""Prose\nin two lines."""\n\n# why\nx = (\n    1\n)  # here\n\n\ndef f():\n    """Says."""\n'
     )
-    assert lines_of_code(sample) == 4
 
 
-@pytest.mark.parametrize(("package", "most"), PACKAGE_LINES_MAX.items())
+def test_statements_are_counted_however_they_are_wrapped() -> None:
+    source = '"""Prose\nin two lines."""\n\n# why\nx = (\n    1\n)  # here\n\n\ndef f():\n    """Says."""\n    return 1\n'
+    assert statements(source) == 3
+
+
+@pytest.mark.parametrize(("package", "most"), PACKAGE_STATEMENTS_MAX.items())
 def test_a_package_stays_small_enough_to_be_read(package: str, most: int) -> None:
-    sizes = [lines_of_code(path) for path in SOURCES if (ROOT / package / "src") in path.parents]
-    assert 0 < sum(sizes) <= most, sum(sizes)
+    paths = [path for path in SOURCES if (ROOT / package / "src") in path.parents]
+    assert 0 < sum(statements(path.read_text(encoding="utf-8")) for path in paths) <= most
+
+
+def test_only_tables_are_formatted_by_hand() -> None:
+    """`# fmt: skip` keeps the columns of a table at the top of a module, and packs no call."""
+    packed = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        for number in _formatted_by_hand(path.read_text(encoding="utf-8"))
+    ]
+    assert packed == []
+
+
+def _formatted_by_hand(source: str) -> list[int]:
+    marked = [number for number, line in enumerate(source.split("\n"), 1) if line.endswith("# fmt: skip")]
+    top = (
+        [node for node in ast.parse(source).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        if marked
+        else []
+    )
+    return [
+        number
+        for number in marked
+        if not any(node.lineno <= number <= (node.end_lineno or 0) for node in top)
+    ]
 
 
 def lengths_of_functions(source: str) -> dict[str, int]:

@@ -350,22 +350,33 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         description="Kafka Connect, standalone, for development and tests: runs connectors until Ctrl-C.",
     )
     parser.add_argument(
-        "--connector", type=Path, action="append", required=True, metavar="FILE.json",
+        "--connector",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE.json",
         help="a connector, as POST /connectors takes it; may be repeated",
-    )  # fmt: skip
+    )
     parser.add_argument("--kafka", default="127.0.0.1:9092", metavar="HOST:PORT", help="Kafka (%(default)s)")
     parser.add_argument(
         "--data", type=Path, default=DEFAULT_DATA, help="folder for positions and logs (%(default)s)"
     )
     parser.add_argument("--port", type=int, default=8083, help="port of the REST interface (%(default)s)")
     parser.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE",
+        "--setting",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="a setting of the worker, such as value.converter.schemas.enable=true; may be repeated",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--plugin", type=Path, action="append", default=[], metavar="FOLDER",
+        "--plugin",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
         help="a folder with the jars of a connector that has no pins here; may be repeated",
-    )  # fmt: skip
+    )
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:

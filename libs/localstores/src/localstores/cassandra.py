@@ -75,14 +75,21 @@ class CassandraServer(Server):
             "java.io.tmpdir": str(temporary),
         }
         return (
-            str(find_java()), f"-Xms{self._heap}", f"-Xmx{self._heap}", "-XX:MaxDirectMemorySize=256m",
-            "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData",
-            *((BRIEF, "-XX:+UseSerialGC") if self._brief else ()), f"-javaagent:{agent}",
+            str(find_java()),
+            f"-Xms{self._heap}",
+            f"-Xmx{self._heap}",
+            "-XX:MaxDirectMemorySize=256m",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-XX:-UsePerfData",
+            *((BRIEF, "-XX:+UseSerialGC") if self._brief else ()),
+            f"-javaagent:{agent}",
             *(part for name in _EXPORTS for part in ("--add-exports", f"{name}=ALL-UNNAMED")),
             *(part for name in _OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")),
             *(f"-D{name}={value}" for name, value in properties.items()),
-            "-cp", f"{jars}/*", "org.apache.cassandra.service.CassandraDaemon",
-        )  # fmt: skip
+            "-cp",
+            f"{jars}/*",
+            "org.apache.cassandra.service.CassandraDaemon",
+        )
 
     def answers(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:

@@ -73,12 +73,22 @@ class ElasticsearchServer(Server):
         temporary = self.data_dir / "tmp"
         temporary.mkdir(exist_ok=True)
         return (
-            str(find_java(OLDEST_JAVA)), f"-Xms{self._heap}", f"-Xmx{self._heap}", "-XX:+ExitOnOutOfMemoryError",
+            str(find_java(OLDEST_JAVA)),
+            f"-Xms{self._heap}",
+            f"-Xmx{self._heap}",
+            "-XX:+ExitOnOutOfMemoryError",
             "-XX:-UsePerfData",
-            *((BRIEF, "-XX:+UseSerialGC") if self._brief else ()), f"-Djava.io.tmpdir={temporary}", "-Dlog4j2.level=WARN",
-            "--enable-native-access=ALL-UNNAMED", "-cp", f"{home}/main:{home}/lib/*",
-            "SearchNode", str(home), str(self.data_dir), str(self.port),
-        )  # fmt: skip
+            *((BRIEF, "-XX:+UseSerialGC") if self._brief else ()),
+            f"-Djava.io.tmpdir={temporary}",
+            "-Dlog4j2.level=WARN",
+            "--enable-native-access=ALL-UNNAMED",
+            "-cp",
+            f"{home}/main:{home}/lib/*",
+            "SearchNode",
+            str(home),
+            str(self.data_dir),
+            str(self.port),
+        )
 
     def answers(self) -> bool:
         health = f"{self.url}/_cluster/health?wait_for_status=yellow&timeout=1s"

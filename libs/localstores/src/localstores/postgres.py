@@ -138,10 +138,25 @@ class PostgresServer(Server):
             user = pwd.getpwnam(_USER)
             os.chown(data, user.pw_uid, user.pw_gid)
         made = subprocess.run(  # noqa: S603 - the machine's own program
-            [*_as_user(), str(initdb), "-D", str(data), "-U", _USER, "-A", "trust", "-E", "UTF8",
-             "--locale=C.UTF-8", "--no-sync"],
-            capture_output=True, text=True, check=False, cwd="/",
-        )  # fmt: skip
+            [
+                *_as_user(),
+                str(initdb),
+                "-D",
+                str(data),
+                "-U",
+                _USER,
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--locale=C.UTF-8",
+                "--no-sync",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+        )
         if made.returncode:
             shutil.rmtree(data, ignore_errors=True)
             raise SetupError(f"initdb made no database in {data}:\n{made.stderr[-3000:]}")

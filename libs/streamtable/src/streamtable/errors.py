@@ -354,9 +354,11 @@ class StateMeaningChanged(Fatal):
             "": "Give the step a new name, with a topic of its own; or restore the old codecs",
         }.get(state, "Give the state a new name, which begins empty; or restore the old declaration")
         if declared.startswith("version "):
-            another = "Restore the old version= and its functions; or give the flow or group another name"
+            another = (
+                "Restore the old version= and its functions; or give the flow, or the group, another name"
+            )
         elif declared.startswith("changes of "):
-            another = "Restore the steps between; or read the table in a group of its own, which begins with the rows that are there, by steps with new names (flow.table(..., group=...)); or give the flow another name"  # fmt: skip
+            another = "Restore the steps between; or read the table in a group of its own, which begins with the rows that are there, by steps with new names (flow.table(..., group=...)); or give the flow another name"
         text = f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}"
         if reason and recorded == declared:
             text = f"rows of the state {state!r} of group {group!r} do not fit its type any more: {reason}"

@@ -349,11 +349,18 @@ def _show(
         rows.append((cut.partition, *offsets, same_input, *cut.lag, *part.rows, part.differing))
     show_table(
         (
-            "partition", f"at: {old}", f"at: {new}", "input", "lag", "lag of the new", "rows", "rows of the new",
+            "partition",
+            f"at: {old}",
+            f"at: {new}",
+            "input",
+            "lag",
+            "lag of the new",
+            "rows",
+            "rows of the new",
             "differing",
         ),
         rows,
-    )  # fmt: skip
+    )
     for each in found.differences if found else ():
         values = (
             f"{name} {_shown(decoder, table, value) or 'has no row'}"

@@ -106,9 +106,18 @@ class Workload:
 
     def __post_init__(self) -> None:
         above_zero = (
-            "records_s", "keys", "partitions", "replicas", "record_bytes", "key_bytes", "commit_s", "retention_h",
-            "disk_gb", "network_mb_s", "recovery_s",
-        )  # fmt: skip
+            "records_s",
+            "keys",
+            "partitions",
+            "replicas",
+            "record_bytes",
+            "key_bytes",
+            "commit_s",
+            "retention_h",
+            "disk_gb",
+            "network_mb_s",
+            "recovery_s",
+        )
         for name in above_zero:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise Refused(f"{self._given(name)}: must be above 0")

@@ -92,9 +92,15 @@ class SharedView(TableQueries[K, V]):
         at, clock = own_address(address), clock or SystemClock()
         kafka, group = cast("Kafka", app.kafka), f"{shared}-{table.name}"
         self.shard = Shard(
-            advertise(kafka, address), table, group, str(at).replace(":", "-"), replicas,
-            app.state_dir / "shared" / shared, memory_bytes, clock,
-        )  # fmt: skip
+            advertise(kafka, address),
+            table,
+            group,
+            str(at).replace(":", "-"),
+            replicas,
+            app.state_dir / "shared" / shared,
+            memory_bytes,
+            clock,
+        )
         listening = f"0.0.0.0:{at.port}" if listen is None else listen
         self._server = QueryServer(self.shard, listening, credentials=server_credentials) if serve else None
 

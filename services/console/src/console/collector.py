@@ -59,9 +59,16 @@ class Collector:
         self._examiner = Examiner()
         self._number = 0
         self._document: dict[str, Any] = {
-            "now": 0, "ready": False, "instances": [], "findings": [], "checked": None, "graph": {"nodes": [], "edges": []}, "topics": [], "events": 0,
+            "now": 0,
+            "ready": False,
+            "instances": [],
+            "findings": [],
+            "checked": None,
+            "graph": {"nodes": [], "edges": []},
+            "topics": [],
+            "events": 0,
             **settings,
-        }  # fmt: skip
+        }
         self._topics: dict[str, Topic] = {}
         self._ends: tuple[float, Mapping[str, int]] = (0.0, {})
         self._turn = 0

@@ -25,9 +25,13 @@ def events(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, 
 
     def moved(product: str, warehouse: str, kind: str, quantity: int) -> tuple[str, StockMovement]:
         movement: StockMovement = {
-            "id": str(id_of()), "product": product, "warehouse": warehouse, "kind": kind,  # type: ignore[typeddict-item] # one of them
-            "quantity": quantity, "at": now_ms(),
-        }  # fmt: skip
+            "id": str(id_of()),
+            "product": product,
+            "warehouse": warehouse,
+            "kind": kind,  # type: ignore[typeddict-item] # one of them
+            "quantity": quantity,
+            "at": now_ms(),
+        }
         return item_of(product, warehouse), movement
 
     while True:

@@ -57,9 +57,15 @@ def ordering(
         reorders: The reorders.
     """
     call: Call[str, Reorder, Any, Any] = Call(
-        "place", place, request=Avro(REORDER), response=Json(), then=_placed, failed=_given_up,
-        timeout=timedelta(seconds=10), retry=Retry(first=timedelta(milliseconds=500), attempts=20, on=(httpx.HTTPError, TimeoutError)),
-    )  # fmt: skip
+        "place",
+        place,
+        request=Avro(REORDER),
+        response=Json(),
+        then=_placed,
+        failed=_given_up,
+        timeout=timedelta(seconds=10),
+        retry=Retry(first=timedelta(milliseconds=500), attempts=20, on=(httpx.HTTPError, TimeoutError)),
+    )
 
     def reorder(ctx: Context[str, Any], event: Reorder) -> None:
         ctx.call(call, event)

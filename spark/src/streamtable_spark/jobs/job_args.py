@@ -41,9 +41,13 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
         f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication"
     )
     parser.add_argument(
-        "--bootstrap-servers", required=kafka and servers is None, default=servers,
-        type=lambda text: kafka_of(text, os.environ), metavar="HOST:PORT", help=addresses,
-    )  # fmt: skip
+        "--bootstrap-servers",
+        required=kafka and servers is None,
+        default=servers,
+        type=lambda text: kafka_of(text, os.environ),
+        metavar="HOST:PORT",
+        help=addresses,
+    )
     run_report_arguments(parser)
     if lake:
         parser.add_argument("--lake", required=True, type=lake_folder, metavar="FOLDER", help=lake)
@@ -58,8 +62,13 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     parser = job_parser(name, about)
     add = parser.add_argument
     add("--group", required=True, help="the group whose inputs, retries and dead letters are read")
-    add("--from", dest="lake", type=lambda text: None if text == "earliest" else lake_folder(text), metavar="WHERE",
-        help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer")  # fmt: skip
+    add(
+        "--from",
+        dest="lake",
+        type=lambda text: None if text == "earliest" else lake_folder(text),
+        metavar="WHERE",
+        help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
+    )
     add("--allow-missing", action="store_true", help="continue even if records are gone or were never read")
     earlier = "manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries and the loop of the earlier group count too"
     add("--rebuilt", metavar="MANIFEST", help=earlier)

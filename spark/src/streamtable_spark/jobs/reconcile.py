@@ -221,12 +221,17 @@ def _partitions(
 ) -> list[PartitionReport]:
     return [
         PartitionReport(
-            number, {topic: parts[number] for topic, parts in cut.inputs.items()}, cut.tables[TABLE][number],
-            expected[number]["rows"], live[number]["rows"], expected[number]["digest"], live[number]["digest"],
+            number,
+            {topic: parts[number] for topic, parts in cut.inputs.items()},
+            cut.tables[TABLE][number],
+            expected[number]["rows"],
+            live[number]["rows"],
+            expected[number]["digest"],
+            live[number]["digest"],
             different.get(number, 0),
         )
         for number in sorted(expected)
-    ]  # fmt: skip
+    ]
 
 
 def _together(tables: Iterable[DataFrame]) -> DataFrame:

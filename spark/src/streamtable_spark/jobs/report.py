@@ -101,10 +101,17 @@ class Report:
         found = _table(("partition", "key", "difference", "expected", "live"), rows)
         shown = f"<h2>The first {len(rows)}</h2>{found}" if rows else ""
         of_parts = [
-            (each.partition, ", ".join(f"{topic} to {offset}" for topic, offset in each.inputs.items()), each.changelog,
-             each.expected_rows, each.live_rows, each.differences, ("no", "yes")[each.expected_digest == each.live_digest])
+            (
+                each.partition,
+                ", ".join(f"{topic} to {offset}" for topic, offset in each.inputs.items()),
+                each.changelog,
+                each.expected_rows,
+                each.live_rows,
+                each.differences,
+                ("no", "yes")[each.expected_digest == each.live_digest],
+            )
             for each in self.partitions
-        ]  # fmt: skip
+        ]
         columns = (
             "partition",
             "inputs",

@@ -63,9 +63,15 @@ def reported_run(
         reporters.append(MetricsFile(found.metrics_dir, job, group))
     started = _now_ms()
     subject = Subject(
-        run=f"{job}-{started}-{secrets.token_hex(3)}", job=job, version=code_version(), started_at=started,
-        group=group, as_group=as_group, lake=lake, report=report,
-    )  # fmt: skip
+        run=f"{job}-{started}-{secrets.token_hex(3)}",
+        job=job,
+        version=code_version(),
+        started_at=started,
+        group=group,
+        as_group=as_group,
+        lake=lake,
+        report=report,
+    )
     progress = Progress(stages, sys.stderr, time.monotonic)
     run = Run(subject, reporters, lambda: progress.standing, _now_ms)
     run.begin()

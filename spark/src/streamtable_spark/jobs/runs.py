@@ -79,11 +79,14 @@ def record_of(subject: Subject, standing: Standing, at: int, state: State, error
     ]
     keys = [
         JobDifference(
-            partition=each.partition, key=_shortened(each.key), difference=each.difference,
-            expected=_shortened(each.expected or ""), live=_shortened(each.live or each.live_value or ""),
+            partition=each.partition,
+            key=_shortened(each.key),
+            difference=each.difference,
+            expected=_shortened(each.expected or ""),
+            live=_shortened(each.live or each.live_value or ""),
         )
         for each in standing.keys
-    ]  # fmt: skip
+    ]
     return {
         **subject,
         "host": socket.gethostname(),

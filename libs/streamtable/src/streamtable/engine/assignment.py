@@ -197,13 +197,24 @@ class Assignment:
         group, settings, plan = self._group, self._settings, recovered.plan
         named = {name: recovered.position(group.named_topic(name)) for name in group.named_tables}
         task = Task(
-            group, recovered.topics, recovered.partition, stores=recovered.stores,
-            changelog_position=recovered.position(group.table.name if group.persist else ""), named_positions=named,
-            next_offsets=recovered.next_offsets(group), uncommitted=plan.uncommitted, times=plan.times,
-            repeats=plan.repeats, cache_bytes=settings.cache_bytes, around=settings.around, tracer=settings.tracer,
-            clock=self._clock, loaded_at=recovered.asked_at, lookups=self._lookups,
+            group,
+            recovered.topics,
+            recovered.partition,
+            stores=recovered.stores,
+            changelog_position=recovered.position(group.table.name if group.persist else ""),
+            named_positions=named,
+            next_offsets=recovered.next_offsets(group),
+            uncommitted=plan.uncommitted,
+            times=plan.times,
+            repeats=plan.repeats,
+            cache_bytes=settings.cache_bytes,
+            around=settings.around,
+            tracer=settings.tracer,
+            clock=self._clock,
+            loaded_at=recovered.asked_at,
+            lookups=self._lookups,
             mode=self._modes[recovered.partition],
-        )  # fmt: skip
+        )
         for name, rows in recovered.unread.items():
             task.joins[name].expect(rows, recovered.reloaded[name])
         return task

@@ -146,9 +146,15 @@ class Member:
         )
         self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
-            group, self.restorer, self._commit_before_revocation, settings, clock, self._rebalanced,
-            self._lookups, tasks,
-        )  # fmt: skip
+            group,
+            self.restorer,
+            self._commit_before_revocation,
+            settings,
+            clock,
+            self._rebalanced,
+            self._lookups,
+            tasks,
+        )
         ids = {name: topics[name].topic_id for name in group.input_topics}
         self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
@@ -363,8 +369,13 @@ class Member:
             self._seek(task)
         self._consumer.resume(place for task in at_work for place in self.assignment.places(task.partition))
         for task in at_work:
-            log.info("task started", group=self.group.name, partition=task.partition,
-                     changelog=task.changelog_position, inputs=dict(task.next_offsets))  # fmt: skip
+            log.info(
+                "task started",
+                group=self.group.name,
+                partition=task.partition,
+                changelog=task.changelog_position,
+                inputs=dict(task.next_offsets),
+            )
         return started
 
     def _commit_what_is_due(self) -> None:
@@ -523,8 +534,9 @@ class Member:
         for task in tasks:
             log.error(
                 "local table is damaged, loading it from the changelog",
-                partition=task.partition, reason=str(task.failure),
-            )  # fmt: skip
+                partition=task.partition,
+                reason=str(task.failure),
+            )
             self._consumer.pause(self.assignment.places(task.partition))
         self.assignment.recover_again(tasks)
 

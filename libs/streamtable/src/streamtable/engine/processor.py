@@ -132,9 +132,12 @@ class GroupProcessor:
         if (left := self.settings.in_hand.left) is not None:
             log.error(
                 "the previous process died while it handled these records",
-                group=self.group.name, topic=left.topic, partition=left.partition,
-                first_offset=left.first_offset, last_offset=left.last_offset,
-            )  # fmt: skip
+                group=self.group.name,
+                topic=left.topic,
+                partition=left.partition,
+                first_offset=left.first_offset,
+                last_offset=left.last_offset,
+            )
         self._warm_up()
         try:
             with running(self.stop):
@@ -223,14 +226,26 @@ class GroupProcessor:
         if self._lookups is not None:
             self.lookups = self._lookups.follow(edge.table for edge in self.group.lookups)
         self._hanging = HangingTransactions(
-            self.group.name, self._cluster, self._clock, self.settings.hanging_transaction_timeout,
-            self._metrics
-        )  # fmt: skip
+            self.group.name,
+            self._cluster,
+            self._clock,
+            self.settings.hanging_transaction_timeout,
+            self._metrics,
+        )
         self._purger = Purger(self.group, self._cluster, enabled=self.settings.purge)
         self.member = Member(
-            self.group, self._log, self._cluster, self.topics, self._stores, self.settings, self._clock,
-            self._meters, self._reached, self.lookups, self._tasks
-        )  # fmt: skip
+            self.group,
+            self._log,
+            self._cluster,
+            self.topics,
+            self._stores,
+            self.settings,
+            self._clock,
+            self._meters,
+            self._reached,
+            self.lookups,
+            self._tasks,
+        )
         self._answered_at = self._answering_since = self._clock.monotonic()
 
     def step(self) -> None:

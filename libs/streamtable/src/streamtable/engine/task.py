@@ -31,7 +31,7 @@ from streamtable.engine.time.passed_on import PassedOn
 from streamtable.engine.waiting.join_wait import JoinWait
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
-from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
+from streamtable.graph.group import HANDLED, IDS, STATES, Changes, EventTime, Group
 from streamtable.handlers.services import WholeTable
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -120,40 +120,30 @@ class Task(BaseTask):
         # The tables whose rows are still to be recorded as known; determined by the first work.
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
         self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
-        handled = {change.table.name for change in group.changes}
-        self.joins = {
-            join.table.name: JoinedTable(
-                join.table.name,
-                self.stores[join.table.name],
-                join.table.value,
-                cache_bytes,
-                timed=bool(join.wait),
-                # If changes are handled, the table is loaded only to the committed offset, whatever its time.
-                time_ms=-1 if join.table.name in handled else int(loaded_at * 1000),
-            )
-            for join in group.joins
-        }
+        self.joins = self._joined_tables(cache_bytes, int(loaded_at * 1000))
         if any(join.wait for join in group.joins):
             self.join_wait = JoinWait(group, self.joins, clock)
         self._passed_on: PassedOn | None = None
         if group.event_time is not None:
-            passes_on = any(edge.watermarks for edge in group.outputs)
-            self.event_clock = EventClock(
-                group.event_time,
-                partition,
-                group.event_time_inputs,
-                times or {},
-                clock,
-                [edge.stream.name for edge in group.inputs if edge.watermarks],
-                passes_on=passes_on,
-                stages=group.stages,
-            )
-            self._passed_on = PassedOn(group, topics, partition) if passes_on else None
+            self._follow_time(group.event_time, times or {}, topics)
         self._dispatcher = Dispatcher(
-            group, partition, topics, self.table, self._ids, self._handled, self._states, self._records,
-            self.joins, lookups or {}, clock, around or _as_it_is, dict(next_offsets), mode or CarefulMode(), self.event_clock,
+            group,
+            partition,
+            topics,
+            self.table,
+            self._ids,
+            self._handled,
+            self._states,
+            self._records,
+            self.joins,
+            lookups or {},
+            clock,
+            around or _as_it_is,
+            dict(next_offsets),
+            mode or CarefulMode(),
+            self.event_clock,
             repeats,
-        )  # fmt: skip
+        )
         self.due = self._dispatcher.due
         self.cache(cache_bytes)
 
@@ -168,6 +158,38 @@ class Task(BaseTask):
         # Not `group.table`, which is for readers: a group may show them less of its rows than it keeps.
         own = Table(self.group.table.name, self.group.key, self.group.persist.value)
         return WorkingTable(self.stores[own.name], own.value, cache_bytes)
+
+    def _follow_time(
+        self, event_time: EventTime, times: Mapping[str, InputTime], topics: Mapping[str, TopicInfo]
+    ) -> None:
+        group = self.group
+        passes_on = any(edge.watermarks for edge in group.outputs)
+        self.event_clock = EventClock(
+            event_time,
+            self.partition,
+            group.event_time_inputs,
+            times,
+            self._clock,
+            [edge.stream.name for edge in group.inputs if edge.watermarks],
+            passes_on=passes_on,
+            stages=group.stages,
+        )
+        self._passed_on = PassedOn(group, topics, self.partition) if passes_on else None
+
+    def _joined_tables(self, cache_bytes: int, loaded_ms: int) -> dict[str, JoinedTable[Any]]:
+        # If changes are handled, a table is loaded only to the committed offset, whatever its time.
+        handled = {change.table.name for change in self.group.changes}
+        return {
+            join.table.name: JoinedTable(
+                join.table.name,
+                self.stores[join.table.name],
+                join.table.value,
+                cache_bytes,
+                timed=bool(join.wait),
+                time_ms=-1 if join.table.name in handled else loaded_ms,
+            )
+            for join in self.group.joins
+        }
 
     def _store_of(self, name: str) -> Store:
         return self.stores[self.group.named_topic(name)]

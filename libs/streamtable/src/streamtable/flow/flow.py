@@ -107,7 +107,7 @@ class Flow:
             names := [each for each, given in (("time", time), ("once", once)) if given is not None]
         ):
             raise GraphError(
-                f"stream({stream.name!r}) has tombstones=True with {' and '.join(names)}: a record without a value has none"
+                f"stream({stream.name!r}) has tombstones=True with {' and '.join(names)}: a record without a value has nothing to take that from"
             )
         failing = on_error or self._plan.on_error
 

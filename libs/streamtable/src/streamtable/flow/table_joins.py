@@ -139,7 +139,9 @@ class TableJoins(Generic[K, V]):
 
         check_part(self._plan, other, f"{operator}({name!r})", KeyedTable)
         if on is not None:
-            check_function(on, f"{operator}({name!r}) has on", "takes the key of the right row from the left")
+            check_function(
+                on, f"{operator}({name!r}) has on", "takes the key of the right row from the left row"
+            )
         right: TableJoins[Any, V2] = other
         values = checked_codecs(operator, name, "rows", self._value, right._value)
         nodes = self._node, right._node

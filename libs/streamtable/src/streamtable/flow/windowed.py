@@ -107,7 +107,7 @@ class WindowedStream(Generic[K, V]):
         aggregate, operator, closed = as_read(name, aggregate, value), aggregate.meaning, Closed()
         if isinstance(window, Session) and not aggregate.merges:
             raise GraphError(
-                f"{operator} {name!r} by sessions: {type(aggregate).__name__} has no merge(), for sessions that become one"
+                f"{operator} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row of two sessions that have become one"
             )
 
         # Late records are written with their values.

@@ -400,7 +400,7 @@ class Group(Generic[K, V]):
                 )
         if loops > 1:
             raise GraphError(
-                f"group {self.name!r} has {loops} Loop edges: it has one loop topic; tell its events apart by a field"
+                f"group {self.name!r} has {loops} Loop edges: it has one loop topic; give its events a field that tells them apart"
             )
         if self.loop is not None and self.loop.stream.name != f"{self.name}-loop":
             raise GraphError(
@@ -475,11 +475,11 @@ class Group(Generic[K, V]):
                 check_sums(f"input {edge.stream.name!r}", edge.aggregate, self.persist.value)
             elif edge.aggregate is not None:
                 raise GraphError(
-                    f"input {edge.stream.name!r} of group {self.name!r} aggregates, but keeps no table: add Persist(codec)"
+                    f"input {edge.stream.name!r} of group {self.name!r} aggregates, but the group keeps no table: add Persist(codec)"
                 )
         if self.visits and self.persist is None:
             raise GraphError(
-                f"visit {self.visits[0].name!r} of group {self.name!r} has no rows to visit: add Persist(codec)"
+                f"visit {self.visits[0].name!r} of group {self.name!r} has no rows to visit, as the group keeps no table: add Persist(codec)"
             )
 
     @property

@@ -303,8 +303,10 @@ class PartitionReplica:
     def _emptied(self, reason: str) -> Store:
         log.warning(
             "local copy discarded, loading it from the changelog",
-            table=self.place.topic, partition=self.partition, reason=reason,
-        )  # fmt: skip
+            table=self.place.topic,
+            partition=self.partition,
+            reason=reason,
+        )
         self._stores.destroy(*self.place)
         return self._stores.open(*self.place)
 

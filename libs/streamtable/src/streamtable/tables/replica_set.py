@@ -96,8 +96,15 @@ class ReplicaSet:
         self._gauges = gauges
         self._on_end = on_end
         self._on_discard = on_discard
-        self._open = partial(PartitionReplica, stores, table, clock=clock, listener=listener,
-                             applying=applying, prefix_header=prefix_header)  # fmt: skip
+        self._open = partial(
+            PartitionReplica,
+            stores,
+            table,
+            clock=clock,
+            listener=listener,
+            applying=applying,
+            prefix_header=prefix_header,
+        )
         self._replicas: list[PartitionReplica] = []
         self._changed = threading.Condition()
         self._stop = threading.Event()

@@ -30,5 +30,7 @@ def remove_old_state(
                 continue  # another process on this machine works on it
             log.info(
                 "removed the state of a revoked partition",
-                table=table, partition=partition, age_seconds=round(age),
-            )  # fmt: skip
+                table=table,
+                partition=partition,
+                age_seconds=round(age),
+            )

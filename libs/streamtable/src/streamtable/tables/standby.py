@@ -243,9 +243,11 @@ class Standby:
         load = plan_replica(changelog, local, asked_at, owned=owned)
         if owned and changelog.marks.low > 0 and (local is None or load.discard):
             log.warning(
-                "standby disabled: changelog truncated", table=place.topic,
-                partition=place.partition, begins=changelog.marks.low,
-            )  # fmt: skip
+                "standby disabled: changelog truncated",
+                table=place.topic,
+                partition=place.partition,
+                begins=changelog.marks.low,
+            )
             self._refuse(place)
         elif load.discard:
             self._discard(place, load.discard)

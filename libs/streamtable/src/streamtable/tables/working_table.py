@@ -195,7 +195,7 @@ class WorkingTable(RowCache[V]):
             # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
             # loading it again would never end.
             raise Fatal(
-                f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another codec?"
+                f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another codec or by another program?"
             ) from error
 
 

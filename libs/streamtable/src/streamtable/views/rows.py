@@ -138,7 +138,12 @@ class RowReader(Generic[K, V]):
                 self._logged.popitem(last=False)
         if first:
             log.warning(
-                "unreadable row skipped", view=self._view, table=self.table.name, partition=partition,
-                key=repr(key[:100]), bytes=len(data or b""), reason=cause.message,
-            )  # fmt: skip
+                "unreadable row skipped",
+                view=self._view,
+                table=self.table.name,
+                partition=partition,
+                key=repr(key[:100]),
+                bytes=len(data or b""),
+                reason=cause.message,
+            )
         return error

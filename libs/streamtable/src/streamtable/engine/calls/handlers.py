@@ -225,8 +225,9 @@ class HandlerCalls:
         """
         self._limited_log.warning(
             "handler failed: rewinding to the last commit, records are reprocessed one by one",
-            error=str(self._failure(records, index, error)), exc_info=error,
-        )  # fmt: skip
+            error=str(self._failure(records, index, error)),
+            exc_info=error,
+        )
         self.mode.begin(self.records + len(records))
         offset = None if index is None else records.offsets[index]
         raise RewindNeeded("a handler failed").at(*records.place, offset) from error
@@ -301,8 +302,11 @@ class HandlerCalls:
         failed = self._failure(records, index, error)
         self._limited_log.warning(
             "record failed after its handler had returned, its batch is undone and read again",
-            group=self._group, error=str(failed), then=on_error.value, exc_info=error,
-        )  # fmt: skip
+            group=self._group,
+            error=str(failed),
+            then=on_error.value,
+            exc_info=error,
+        )
         offset, key = records.offsets[index], records.keys[index]
         self.mode.begin(self.records)
         # A row that was due stands in no topic: its entry is its place.

@@ -122,9 +122,13 @@ class CommitBudget:
         self._shrink(4)
         log.warning(
             "slow commit failed: reducing the commit size",
-            group=self._group, seconds=round(seconds, 1), bytes=held, bytes_next=self.bytes, records_next=self.records,
+            group=self._group,
+            seconds=round(seconds, 1),
+            bytes=held,
+            bytes_next=self.bytes,
+            records_next=self.records,
             step_seconds_next=self.step_seconds,
-        )  # fmt: skip
+        )
 
     def parts(self, batches: Iterable[RecordBatch], pending: Callable[[], int]) -> Iterator[RecordBatch]:
         """Cut batches into parts that are handled at once, sized by the output of the parts before them.

@@ -393,8 +393,9 @@ class DueRunner:
         except Exception as error:
             self._limited_log.warning(
                 "handler of due rows failed: rewinding to the last commit, records are reprocessed one by one",
-                error=str(self._failure(each, error)), exc_info=error,
-            )  # fmt: skip
+                error=str(self._failure(each, error)),
+                exc_info=error,
+            )
             self._calls.mode.begin(self._calls.records + self.fired + len(entries))
             raise RewindNeeded("a handler failed").at(each.rows.topic, self._partition) from error
         each.index.fired(entries[done - 1])

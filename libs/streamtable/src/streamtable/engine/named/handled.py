@@ -113,8 +113,10 @@ class HandledRows(NamedTable):
         except (DeserializationError, SerializationError) as error:
             log.warning(
                 "row of a joined table cannot be decoded or kept and is treated as missing",
-                table=edge.table.name, key=repr(key), error=str(error),
-            )  # fmt: skip
+                table=edge.table.name,
+                key=repr(key),
+                error=str(error),
+            )
 
 
 def unread(handled: Store, copy: Store, table: str) -> dict[bytes, bytes]:

@@ -64,9 +64,13 @@ class StateRecords(NamedTable):
             now, reason = evolved(before, meaning)
             if reason:
                 raise StateMeaningChanged(
-                    state=name, group=group.name, recorded=without_schemas(before),
-                    declared=without_schemas(meaning), topic=topic, reason=reason,
-                )  # fmt: skip
+                    state=name,
+                    group=group.name,
+                    recorded=without_schemas(before),
+                    declared=without_schemas(meaning),
+                    topic=topic,
+                    reason=reason,
+                )
             if now != before:
                 self.put(key, now.encode())
 

@@ -191,9 +191,15 @@ class OutputBuffer:
         error.at(records.topic, records.partition, records.offsets[index])
         topic = self._topics[self._group.dead_letters]
         letter = dead_letter(
-            records, index, error, origin=origin, group=self._group.name, topic=topic.name,
-            now=self._clock.now(), bytes_max=topic.max_message_bytes,
-        )  # fmt: skip
+            records,
+            index,
+            error,
+            origin=origin,
+            group=self._group.name,
+            topic=topic.name,
+            now=self._clock.now(),
+            bytes_max=topic.max_message_bytes,
+        )
         self._limited_log.warning("record goes to the dead letters", group=self._group.name, error=str(error))
         # Not its origin: headers of a record in the retry topic may name any.
         self.dead_letters.append(records.topic)

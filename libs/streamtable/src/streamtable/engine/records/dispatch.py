@@ -138,10 +138,19 @@ class Dispatcher:
         dated = {e.stream.name: e.watermarks for e in self._group.outputs if e.watermarks or e.event_times}
         loop, timers = self._group.loop, None if self._timers is None else self._timers.timers
         return HandlerServices(
-            self.outgoing.emit, self.outgoing.emit_many, self.outgoing.set_aside, loop.stream.name if loop else None,
-            self._joins, self._lookups, tables, self._own_keys, self._event_clock, timers, dated,
+            self.outgoing.emit,
+            self.outgoing.emit_many,
+            self.outgoing.set_aside,
+            loop.stream.name if loop else None,
+            self._joins,
+            self._lookups,
+            tables,
+            self._own_keys,
+            self._event_clock,
+            timers,
+            dated,
             self._repeats,
-        )  # fmt: skip
+        )
 
     def _make_routes(self) -> dict[str, Route]:
         routes: dict[str, Route] = {name: partial(self._follow, name) for name in self._joins}

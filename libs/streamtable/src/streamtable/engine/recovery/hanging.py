@@ -155,10 +155,14 @@ class HangingTransactions:
         place, first = min(new.items(), key=lambda item: item[1].since)
         show, abort = commands(self._cluster.servers, place, first.offset)
         log.error(
-            "partitions wait for a transaction that does not end", group=self._group,
+            "partitions wait for a transaction that does not end",
+            group=self._group,
             partitions={str(each): standstill.offset for each, standstill in new.items()},
-            seconds=round(now - first.since), show=show, abort=abort, first_read=RUNBOOK,
-        )  # fmt: skip
+            seconds=round(now - first.since),
+            show=show,
+            abort=abort,
+            first_read=RUNBOOK,
+        )
 
     def _offset_of(self, place: TopicPartition) -> int:
         """Return the start of the first open transaction of the offsets topic, if this user may describe it."""

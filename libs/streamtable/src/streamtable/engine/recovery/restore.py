@@ -402,9 +402,12 @@ class Restorer:
                 continue
             waiting.append(replica)
             log.info(
-                "table is loading", group=self._group.name, table=table, partition=restore.partition,
+                "table is loading",
+                group=self._group.name,
+                table=table,
+                partition=restore.partition,
                 offsets=load.read_to - load.read_from,
-            )  # fmt: skip
+            )
         restore.stage = Stage.LOADING
         for replica in waiting:
             self._reader.add(replica, self._advanced)

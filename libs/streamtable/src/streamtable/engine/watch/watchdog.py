@@ -88,8 +88,11 @@ def longest_wait(activity: Activity, moved: LastMove, kafka_since: float | None,
         return stuck
     since = max(min(activity.uncommitted.values()), kafka_since)
     partitions = ", ".join(map(str, sorted(activity.uncommitted)))
-    return max(stuck, Wait(now - since, f"has work of partitions {partitions} that it could not commit"),
-               key=lambda wait: wait.seconds)  # fmt: skip
+    return max(
+        stuck,
+        Wait(now - since, f"has work of partitions {partitions} that it could not commit"),
+        key=lambda wait: wait.seconds,
+    )
 
 
 class Heartbeat:

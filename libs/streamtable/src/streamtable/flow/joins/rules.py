@@ -60,7 +60,9 @@ class Bounds:
         check_duration(grace, "a join has grace")
         before, after = pair
         if before + after < timedelta(0):
-            raise GraphError(f"a join has within={within!r}: nothing can match, as their sum is negative")
+            raise GraphError(
+                f"a join has within={within!r}: nothing can match, as the sum of both bounds is negative"
+            )
         return cls(before // _MS, after // _MS, grace // _MS)
 
     @property
@@ -282,6 +284,6 @@ def stored_values(codec: Codec[Any], data: Sequence[bytes], what: str) -> Sequen
     decoded = codec.decode_many(data)
     for index, error in decoded.poison.items():
         raise Fatal(
-            f"{what}, {data[index][:100]!r}, cannot be decoded: {error.message}; was it written with another codec?"
+            f"{what}, {data[index][:100]!r}, cannot be decoded: {error.message}; was it written with another codec or by another program?"
         ) from error
     return decoded.values

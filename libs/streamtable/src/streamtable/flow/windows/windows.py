@@ -170,7 +170,7 @@ class Tumbling(SizedWindow, TimeWindow):
             self._check("size", self.size, least=_MS)
         elif self.size is not None:
             raise GraphError(
-                f"Tumbling has size={self.size!r} and also days={self.days!r} or zone={self.zone!r}: give one of the two"
+                f"Tumbling has size={self.size!r} and also days={self.days!r} or zone={self.zone!r}: give a size, or days and their zone"
             )
         else:
             _ = self._zone_days

@@ -36,7 +36,7 @@ class ZoneDays:
             raise GraphError(f"windows of days={days!r}: give a whole number from 1 to {DAYS_MAX}")
         if not isinstance(zone, str) or not zone:
             raise GraphError(
-                f"windows of days with zone={zone!r}: give the name of a time zone, such as 'Europe/Berlin'"
+                f"windows of days with zone={zone!r}: give the name of the time zone of the days, such as 'Europe/Berlin' or 'UTC'"
             )
         try:
             self._zone = ZoneInfo(zone)
