@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamtable import Aggregate, Count, EventTime, Json, Max, Mean, Min, Stream, String, Sum, Table
 from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Tumbling
-from streamtable.graph.aggregate import Collect
+from streamtable.graph.aggregate import Collect, TopK
 from streamtable_testing import Tester
 
 SALES, VISITS = (Stream[str, Any](name, String(), Json()) for name in ("sales", "visits"))
@@ -95,11 +95,13 @@ class Folded:
         aggregate: The aggregate.
         of: Returns its row of some events; None: there is none.
         shown: Returns the part of a row that the definition knows; None: the row says that there is nothing.
+        amounts: Whether an event without an amount is as if it had not come.
     """
 
     aggregate: Aggregate[Any, Any]
     of: Callable[[Sequence[Any]], Any]
     shown: Callable[[Any], Any]
+    amounts: bool = True
 
 
 def _of_amounts(fold: Callable[[list[int]], Any]) -> Callable[[Sequence[Any]], Any]:
@@ -116,8 +118,13 @@ def _same(row: Any) -> Any:
 
 _amount = itemgetter("amount")
 FOLDED = (
-    Folded(Count(), lambda values: len(values) or None, lambda row: row or None),
+    Folded(Count(), lambda values: len(values) or None, lambda row: row or None, amounts=False),
     Folded(Sum(_amount), _of_amounts(lambda amounts: sum(amounts) or None), lambda row: row or None),
+    Folded(
+        TopK(3, _amount),
+        _of_amounts(lambda amounts: sorted(amounts, reverse=True)[:3]),
+        lambda row: list(map(_amount, row)) or None,
+    ),
     Folded(Max(_amount), _of_amounts(max), _same),
     Folded(Min(_amount), _of_amounts(min), _same),
     Folded(
@@ -126,10 +133,12 @@ FOLDED = (
         lambda row: round(row["mean"], 6) if row["count"] else None,
     ),
     Folded(
-        Collect(itemgetter("id")), lambda values: sorted(each["id"] for each in values) or None,
+        Collect(itemgetter("id")),
+        lambda values: sorted(each["id"] for each in values) or None,
         lambda row: sorted(row) or None,
+        amounts=False,
     ),
-)  # fmt: skip
+)
 
 
 def _without_none(results: Mapping[Any, Any]) -> Results:
@@ -165,8 +174,8 @@ def windows(sources: Sources, rng: Random) -> Step:
 
 
 def sessions(sources: Sources, rng: Random) -> Step:
-    """An aggregate over sessions. An event without an amount counts for none of the aggregates of amounts."""
-    gap, folded = rng.choice((5_000, 20_000, 60_000)), rng.choice((FOLDED[0], FOLDED[-1]))
+    """An aggregate over sessions."""
+    gap, folded = rng.choice((5_000, 20_000, 60_000)), rng.choice(FOLDED)
     table = (
         sources.sales.group_by_key()
         .window(Session(_ms(gap), grace=_DAY))
@@ -176,7 +185,12 @@ def sessions(sources: Sources, rng: Random) -> Step:
     def defined(events: Events) -> Results:
         found: dict[Any, Any] = {}
         for key in KEYS:
-            for session in _sessions(sorted(_of(events, "sales", key), key=_time), gap):
+            sales = [
+                each
+                for each in _of(events, "sales", key)
+                if each.value["amount"] is not None or not folded.amounts
+            ]
+            for session in _sessions(sorted(sales, key=_time), gap):
                 place = (key, session[0].time_ms, session[-1].time_ms)
                 found[place] = folded.of([each.value for each in session])
         return _without_none(found)

@@ -15,9 +15,8 @@ from streamtable_testing.transactions import Transaction
 
 Places = frozenset[TopicPartition]
 
-_METADATA_CHARS_MAX = (
-    4_095  # below `offset.metadata.max.bytes`, whose default is 4,096 and which counts characters
-)
+# Below `offset.metadata.max.bytes`, whose default is 4,096 and which counts characters.
+_METADATA_CHARS_MAX = 4_095
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,8 +314,14 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     parser.add_argument("--batch", type=int, default=2_000_000, help="offsets that a batch reads (2000000)")
     parser.add_argument("--allow-missing", action="store_true", help="go on even if unread records are gone")
     found = parser.parse_args(argv)
-    how = (found.format, found.batch, found.allow_missing)
-    settings = Settings(found.bootstrap_servers, found.lake, contents_of(found), *how)
+    settings = Settings(
+        bootstrap_servers=found.bootstrap_servers,
+        lake=found.lake,
+        contents=contents_of(found),
+        format=found.format,
+        records_max=found.batch,
+        allow_missing=found.allow_missing,
+    )
     with writer_lock(settings.lake), reported_run(found, "etl", STAGES, lake=settings.lake) as progress:
         counts = Etl(connect("etl", local_of(found)), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers

@@ -221,14 +221,14 @@ def _partitions(
 ) -> list[PartitionReport]:
     return [
         PartitionReport(
-            number,
-            {topic: parts[number] for topic, parts in cut.inputs.items()},
-            cut.tables[TABLE][number],
-            expected[number]["rows"],
-            live[number]["rows"],
-            expected[number]["digest"],
-            live[number]["digest"],
-            different.get(number, 0),
+            partition=number,
+            inputs={topic: parts[number] for topic, parts in cut.inputs.items()},
+            changelog=cut.tables[TABLE][number],
+            expected_rows=expected[number]["rows"],
+            live_rows=live[number]["rows"],
+            expected_digest=expected[number]["digest"],
+            live_digest=live[number]["digest"],
+            differences=different.get(number, 0),
         )
         for number in sorted(expected)
     ]
