@@ -11,7 +11,7 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_STATEMENTS_MAX = {
-    "libs/streamtable": 18_313,
+    "libs/streamtable": 18_345,
     "libs/streamtable_admin": 1_861,
     "libs/exactjson": 562,
     "libs/streamtable_codecs": 1_224,
@@ -23,7 +23,7 @@ PACKAGE_STATEMENTS_MAX = {
     "libs/servicekit": 4_788,
     "libs/streamtable_sinks": 2_094,
     "libs/streamtable_capture": 1_519,
-    "spark": 3_474,
+    "spark": 3_473,
     "services/click_count": 241,
     "services/user_status": 242,
     "libs/streamtable_calls": 1_278,

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from streamtable import Avro, Bytes, Json, Long, Output, Stream, String, Table, Typed
+from streamtable.base.decoding import ItemCodec
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
 from streamtable_testing.tester import Tester
@@ -296,7 +297,10 @@ def test_the_windows_of_keys_in_windows_are_written_with_their_own_size() -> Non
         Avro("string"),
         Avro("long"),
         Typed(str),
+        Typed(int | str),
         WindowedKey(Long(), 60_000),
+        WindowedKey(Avro("long"), 60_000),
+        WindowedKey(Typed(int), 60_000),
     ],
 )
 def test_keys_with_windows_are_not_written_by_a_codec_of_other_keys(key: Any) -> None:
@@ -372,17 +376,47 @@ def test_a_function_whose_result_is_always_true_or_never_run_is_refused(build: A
         build(Flow("f").stream(NUMBERS), function)
 
 
-def test_streams_are_merged_with_the_codec_of_their_values_if_it_is_the_same_for_all(tester: Tester) -> None:
+NUMBERS_SCHEMA = '{"type": "array", "items": "int"}'
+
+
+class Scale:
+    __slots__ = ("scale",)
+
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+
+
+class Scaled(Scale, ItemCodec[int]):
+    """A codec of a program."""
+
+    def encode(self, value: int) -> bytes:
+        return str(value * self.scale).encode()
+
+    def decode(self, data: bytes) -> int:
+        return int(data) // self.scale
+
+
+@pytest.mark.parametrize("codec", [Json, lambda: Typed(list[int]), lambda: Avro(NUMBERS_SCHEMA)])
+def test_streams_are_merged_with_the_codec_of_their_values_if_it_is_the_same_for_all(
+    tester: Tester, codec: Callable[[], Any]
+) -> None:
     flow, first, other = (
         Flow("f"),
-        Stream[str, Any]("a", String(), Json()),
-        Stream[str, Any]("b", String(), Json()),
+        Stream[str, Any]("a", String(), codec()),
+        Stream[str, Any]("b", String(), codec()),
     )
     table = flow.stream(first).merge(flow.stream(other)).to_table("t")
     tester.run(flow)
     tester.emit(first, "a", [1])
     tester.emit(other, "b", [2])
     assert tester.table(table.table) == {"a": [1], "b": [2]}
+
+
+def test_codecs_that_differ_in_what_they_keep_in_slots_are_several() -> None:
+    flow = Flow("f")
+    streams = [flow.stream(Stream(f"s-{scale}", String(), Scaled(scale))) for scale in (10, 100)]
+    with pytest.raises(GraphError, match="or that have several codecs"):
+        streams[0].merge(streams[1]).to_table("t")
 
 
 def test_streams_of_several_codecs_are_merged_with_the_one_that_is_given(tester: Tester) -> None:

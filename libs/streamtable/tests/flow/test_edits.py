@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from streamtable import Avro, Context, Group, Input, Long, Persist, Stream, String
+from streamtable import Avro, Context, Group, Input, Long, Once, Persist, Stream, String
 from streamtable.engine.named import meanings
 from streamtable.errors import StateLost, StateMeaningChanged
 from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Sliding, Tumbling
@@ -583,3 +583,27 @@ def test_tables_that_are_left_are_warned_of_once_and_one_that_was_made_again_beg
     rerun(tester, between, again)
     tester.emit_many(NUMBERS, EVENTS)
     assert tester.table(kept.table) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(("name", "tables", "inner"), [("f" * 100, 9, 0), ("f", 1, 30)])
+def test_ids_that_were_left_are_known_beside_long_names_and_many_inner_topics(
+    tester: Tester, name: str, tables: int, inner: int
+) -> None:
+    def version(*, once: bool, inner: int = 0) -> Group[Any, Any]:
+        flow = Flow(name)
+        numbers = flow.stream(NUMBERS, once=Once(str, within=timedelta(hours=1)) if once else None)
+        for number in range(tables):
+            numbers.group_by_key().count(f"table-number-{number}")
+        for number in range(inner):
+            numbers.group_by(f"by-{number}", str, key=String()).count(f"per-{number}")
+        return flow.group()
+
+    first, second = version(once=True, inner=inner), version(once=False)
+    tester.run(first)
+    tester.emit(NUMBERS, "a", 1)
+    tester.stop(first)
+    tester.start(second)
+    tester.emit(NUMBERS, "a", 2)
+    tester.stop(second)
+    with pytest.raises(StateLost, match="the group has kept this table, and has gone on without it"):
+        tester.start(version(once=True))

@@ -139,7 +139,8 @@ def test_changes_are_at_most_one_an_interval_and_the_last_one_is_the_row(
 def test_what_comes_out_after_an_interval_has_no_record_to_be_processed_with() -> None:
     live = Flow("f").stream(TIMES, time=lambda at: at).group_by_key().count("n").every("live", TEN)
     with pytest.raises(
-        GraphError, match=r"process\(\) after windows, every\(\).*Put repartition\(name\) between them"
+        GraphError,
+        match=r"process\(\) after windows, every\(\).*Put repartition\(name, value=codec\) between them",
     ):
         live.process(lambda ctx, count: [count])
 

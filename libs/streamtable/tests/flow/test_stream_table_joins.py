@@ -256,9 +256,26 @@ def test_a_table_of_the_changes_of_an_aggregate_cannot_be_joined_as_of_a_time(ch
         clicks.join_as_of("j", rows, lambda click, n: n, history=ms(1), grace=ms(1))
 
 
+def test_neither_can_one_of_changes_that_are_read_from_their_topic_or_joined_by_a_foreign_key() -> None:
+    flow = Flow("f")
+    counts = flow.stream(USERS, group="g").group_by_key().count("counts")
+    read = flow.stream(counts.to_stream().topic("changes")).to_table("read")
+    users = flow.table(Table("u-table", String(), JSON))
+    joined = users.join("rows", counts, lambda user, n: n, on=str, value=JSON).to_stream().to_table("joined")
+    for each in (read, joined):
+        with pytest.raises(GraphError, match="fall into batches"):
+            flow.stream(CLICKS).join_as_of("j", each, lambda click, n: n, history=ms(1), grace=ms(1))
+
+
+def joined_tables(flow: Flow) -> Any:
+    users, cities = (flow.table(Table(name, String(), JSON)) for name in ("u-table", "c-table"))
+    return users.join("both", cities, lambda *rows: list(rows), value=JSON).to_stream()
+
+
 @pytest.mark.parametrize(
     "made",
     [
+        joined_tables,
         lambda flow: flow.stream(USERS).group_by_key().count("counts").every("e", ms(1)),
         lambda flow: flow.table(Table("u-table", String(), JSON, group="u")).filter(bool).to_stream(),
     ],

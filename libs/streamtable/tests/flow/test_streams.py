@@ -401,12 +401,12 @@ def counted_by_columns(columns: int, groups: int = 1) -> Flow:
 
 
 def test_the_largest_number_of_inner_topics_fits_the_metadata_of_an_offset() -> None:
-    with pytest.raises(GraphError, match=r"60 inner topics.* have room for 59\. .* stream\(\.\.\., group=\)"):
-        assert counted_by_columns(60).groups
-    assert counted_by_columns(118, groups=2).groups
-    group = counted_by_columns(59).group()
+    with pytest.raises(GraphError, match=r"68 inner topics.* have room for 67\. .* stream\(\.\.\., group=\)"):
+        assert counted_by_columns(68).groups
+    assert counted_by_columns(134, groups=2).groups
+    group = counted_by_columns(67).group()
     with Tester() as tester:
         tester.run(group)
         tester.emit(NUMBERS, "a", 1)
         found = tester.kafka.committed(group.name)[TopicPartition(NUMBERS.name, 0)]
-        assert (found.next_offset, len(found.metadata) > 3_000) == (1, True)
+        assert (found.next_offset, len(found.metadata) > 3_500) == (1, True)

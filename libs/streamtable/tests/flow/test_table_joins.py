@@ -293,3 +293,27 @@ def test_a_topic_that_is_joined_with_a_smaller_one_is_created_as_small(tester: T
     tester.run(flow)
     emit(tester, (CITIES, "c", "u"), (USERS, "u", "x"))
     assert [record.value for record in tester.records(Stream("all", String(), String()))] == ["u", "x"]
+
+
+def test_a_table_with_other_partitions_is_brought_beside_a_stream_with_its_deletions(tester: Tester) -> None:
+    """As the error says: the stream of the table's topic would skip them."""
+    orders, users = Stream("orders", String(), String()), Table("user-table", String(), String())
+    topic = Stream(users.name, String(), String())
+    tester.create(orders, partitions=3)
+    tester.create(topic, partitions=2)
+    plain, flow = Flow("plain"), Flow("f")
+    plain.stream(orders).left_join_table(plain.table(users), pair, value=JSON).to(OUT)
+    advice = (
+        r"table\(\.\.\., group=\.\.\.\)\.to_stream\(\).*repartition\(name, beside=\.\.\.\)\.to_table\(name\)"
+    )
+    with pytest.raises(TopicMismatch, match=advice):
+        tester.run(plain)
+    read = flow.stream(orders)
+    moved = flow.table(users, group="users").to_stream().repartition("moved", beside=read).to_table("users")
+    read.left_join_table(moved, pair, value=JSON).to(OUT)
+    tester.run(flow)
+    tester.emit(topic, "a", "ann")
+    tester.emit(orders, "a", "1")
+    tester.emit_raw(topic.name, b"a", None)
+    tester.emit(orders, "a", "2")
+    assert [record.value for record in tester.records(OUT)] == [["1", "ann"], ["2", None]]

@@ -508,7 +508,7 @@ def test_a_closed_window_cannot_be_processed_with_a_record() -> None:
     _, table = counting(TUMBLING)
     for rows in (table.final(), table.changes(), table.to_stream().filter(bool)):
         with pytest.raises(
-            GraphError, match=r"process\(\) after windows.*Put repartition\(name\) between them"
+            GraphError, match=r"process\(\) after windows.*Put repartition\(name, value=codec\) between them"
         ):
             rows.process(lambda ctx, n: [n])
 

@@ -329,9 +329,9 @@ def _show(
         )
     for table in emptied:
         show_line(f"All rows of {table} are deleted; local copies are discarded when a process opens them.")
-    latest = all(move.after == marks[move.place].high for move in moves)
-    lost = sorted({move.place.topic for move in moves if marks[move.place].low < move.after} - {*ended})
-    if emptied and latest and lost:
+    to_end = (move.place for move in moves if marks[move.place].low < move.after == marks[move.place].high)
+    lost = sorted({place.topic for place in to_end} - {*ended})
+    if emptied and lost:
         show_line(
             f"The new rows are made without the records that are now in {', '.join(lost)}. A topic between two groups of a flow gets "
             "them again from the group before it. For another one that the rows need, give offsets as JSON, as --help says."

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
+from streamtable.base.decoding import codec_name
 from streamtable.base.keys import form_of
 from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.base.topics import Stream, legal_codec, legal_key
+from streamtable.codec import Avro, Typed
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_part
@@ -361,7 +363,7 @@ class KeyedStream(StreamJoins[K, V]):
         if others or any(each.kind in {"closed", "pending"} for each in read):
             raise GraphError(
                 "process() after windows, every(), or a left_join(), outer_join() or join_as_of() of a stream: what comes out has no "
-                "record to be processed with. Put repartition(name) between them"
+                "record to be processed with. Put repartition(name, value=codec) between them"
             )
         node = self._plan.add(
             self._node.group, "process", self._node, step=steps.process(handler), edges=edges, singly=True
@@ -418,7 +420,10 @@ def send(plan: Plan, node: Node, label: str, step: Any, to: Iterable[Stream[Any,
 
 def _parts(codec: Any) -> Any:
     """Return what a codec is made of; the codec itself, if that is not known."""
-    return getattr(codec, "__dict__", codec)
+    if type(codec) in {Avro, Typed}:
+        return codec_name(codec), codec._max_bytes  # noqa: SLF001 - of this library; parsers of two of them are never equal
+    slots = any(getattr(each, "__slots__", ()) for each in type(codec).__mro__)
+    return codec if slots else getattr(codec, "__dict__", codec)
 
 
 def written_keys(key: Codec[K] | None, operator: str) -> Codec[K]:

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from streamtable.base.clock import Clock
-from streamtable.base.decoding import codec_name, row_codec
-from streamtable.base.evolution import has_schema
+from streamtable.base.decoding import codec_name, codecs_name, row_codec
+from streamtable.base.evolution import has_schema, without_schemas
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.keys import form_of
 from streamtable.base.message import prefix_header
@@ -35,7 +35,7 @@ from streamtable.graph.timer import Timer, timer_states
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.tables.kept import HANDLED as HANDLED  # noqa: PLC0414 - a public name of this module
 from streamtable.tables.kept import IDS as IDS  # noqa: PLC0414 - a public name of this module
-from streamtable.tables.kept import bounded_meaning
+from streamtable.tables.kept import OWN, bounded_codecs, bounded_meaning
 from streamtable.tables.seen import TOPICS_MAX
 
 K = TypeVar("K")
@@ -51,8 +51,9 @@ NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """The limits of the number of named tables and of the length of their names. They keep the metadata that is committed with
 an offset below 1 KB; Kafka accepts 4 KB."""
-_METADATA_CHARS, _INNER_TOPIC_CHARS = 3_600, 60
-"""The room in the metadata of an offset for named tables, inputs and inner topics, and the part that an inner topic takes."""
+_METADATA_CHARS, _INNER_TOPIC_CHARS = 3_800, 38
+"""The room in the metadata of an offset for tables, inputs and inner topics, and the part that an inner topic takes beside the
+names of its codecs."""
 STATES = "states"
 """The engine's own named tables, with `IDS` and `HANDLED`: the ids of events that are handled once, the values of joined rows that were handled last,
 and the meanings of the state tables of a group."""
@@ -378,10 +379,12 @@ class Group(Generic[K, V]):
     def _check_counts(self, persists: int, loops: int) -> None:
         if not self.inputs and not self.changes:
             raise GraphError(f"group {self.name!r} reads nothing: give it an Input, a Loop or Changes")
-        if (inner := len(self.inner_topics)) and (spare := self.spare_metadata) < 0:
+        if self.inner_topics and self.spare_metadata < 0:
+            asked = self._inner_topics_chars
+            fitting = max(0, asked + self.spare_metadata) * len(self.inner_topics) // asked
             raise GraphError(
-                f"group {self.name!r} sends records to {inner} inner topics, as of group_by, and Kafka's metadata of an offset have "
-                f"room for {inner + spare // _INNER_TOPIC_CHARS}. Read the stream in several groups: stream(..., group=)"
+                f"group {self.name!r} sends records to {len(self.inner_topics)} inner topics, as of group_by, and Kafka's metadata of "
+                f"an offset have room for {fitting}. Read the stream in several groups: stream(..., group=)"
             )
         if persists > 1:
             raise GraphError(f"group {self.name!r} has {persists} Persist edges: a group keeps one table")
@@ -417,10 +420,21 @@ class Group(Generic[K, V]):
     @property
     def spare_metadata(self) -> int:
         """The characters of an offset's metadata that are free beside the record of the tables and inner topics, at least."""
-        tables = sum(60 + 3 * len(name) for name in self.tables)
+        names = [*([OWN] if self.persist else ()), *self.named_tables]
+        # A position, the digest of a topic, and a meaning, which is long where rows are of one input each, or by handlers.
+        tables = sum(60 + 3 * len(name) + 240 * (name in {OWN, IDS}) for name in names)
         tables += sum(len(bounded_meaning(each.made_of)) for each in self.fed.values())
-        inputs = 16 * min(TOPICS_MAX, len(self.input_topics))
-        return _METADATA_CHARS - tables - inputs - _INNER_TOPIC_CHARS * len(self.inner_topics)
+        inputs = 19 * min(TOPICS_MAX, len(self.input_topics))
+        return _METADATA_CHARS - len(self.version) - tables - inputs - self._inner_topics_chars
+
+    @property
+    def _inner_topics_chars(self) -> int:
+        codecs = (
+            codecs_name(e.stream.key, e.stream.value)
+            for e in self.outputs
+            if e.stream.name in self.inner_topics
+        )
+        return sum(_INNER_TOPIC_CHARS + len(bounded_codecs(without_schemas(each))) for each in codecs)
 
     def _refuse_twins(self, what: str, names: list[str]) -> None:
         for twice in {n for n in names if names.count(n) > 1}:

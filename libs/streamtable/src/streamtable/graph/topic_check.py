@@ -97,9 +97,19 @@ def _remedy(group: Group[Any, Any], name: str, partitions: int) -> str:
             "The group keeps no table, so partitions can be added to the topic: "
             f"kafka-topics.sh --alter --topic {name} --partitions {partitions}"
         )
+    # The stream of a table's topic would skip deletions.
+    is_table = name in {
+        *(edge.table.name for edge in group.joins),
+        *(edge.table.name for edge in group.changes),
+    }
+    read, kept = (
+        ("table(..., group=...).to_stream()", ".to_table(name)")
+        if is_table
+        else ("stream(..., group=...)", "")
+    )
     return (
         "Partitions cannot be taken away and adding some moves keys to other tables: make a new topic of the right size and "
-        "copy, or in a flow read it by stream(..., group=...) and bring it there by repartition(name, beside=...)"
+        f"copy, or in a flow read it by {read} and bring it there by repartition(name, beside=...){kept}"
     )
 
 

@@ -334,8 +334,9 @@ class _Start:
         entries = [_entries(record) for record in self.records]
         # Inner topics first: for a table its rows show later that there was one.
         for name in sorted({*chain(*entries)} - kept, key=lambda each: (not each.startswith(">"), each)):
-            size += len(name) + _LEFT_CHARS
-            if size <= min(_LEFT_CHARS_MAX, self.program.room):
+            always = name in _OF_ONE_INPUT  # nothing else says that they were there, and there are two
+            size += 0 if always else len(name) + _LEFT_CHARS
+            if always or size <= min(_LEFT_CHARS_MAX, self.program.room):
                 recorded = [each[name] for each in entries if name in each]
                 found[name] = replace(recorded[-1], lacks=any(each.lacks for each in recorded))
         return found

@@ -10,6 +10,7 @@ from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.graph.edge import Edge
+from streamtable.graph.group import Output
 from streamtable.graph.state import State
 
 if TYPE_CHECKING:
@@ -145,10 +146,23 @@ def sources_of(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> se
 
 
 def by_batches(node: Node, nodes: Iterable[Node]) -> bool:
-    """Whether records of the node are changes of rows that the flow keeps: batches decide how many of them there are."""
-    fed = {each.feeds: each for each in nodes if each.feeds}
-    made_of = (nodes_before(each, fed) for each in nodes_before(node, fed) if each.as_records)
-    return any(isinstance(edge, State) for nodes in made_of for each in nodes for edge in each.edges)
+    """Whether records of the node are changes of rows that the flow keeps: batches decide how many of them there are.
+
+    Changes of tables that the flow only reads come one by one, and so do those of joins of such tables by their keys.
+    """
+    fed: dict[str, Node] = {}
+    for each in nodes:
+        written = {edge.stream.name for edge in each.edges if isinstance(edge, Output)}
+        fed |= dict.fromkeys(written | ({each.feeds} if each.feeds else set()), each)
+    changes = {each for each in nodes_before(node, fed) if each.as_records}
+    of_streams = (each for each in changes if any(_is_stream(source) for source in sources_of(each)))
+    return any(
+        isinstance(edge, State) for each in of_streams for at in nodes_before(each, fed) for edge in at.edges
+    )
+
+
+def _is_stream(node: Node) -> bool:
+    return node.source is not None and node.source.kind != "table"
 
 
 def intervals_of(nodes: Sequence[Node]) -> Mapping[Node, int]:

@@ -1,13 +1,15 @@
 """Keys of windowed tables: a key and its window, in the bytes that Kafka Streams writes and reads."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from struct import Struct
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar, get_origin
 
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.keys import canonical, form_of
+from streamtable.base.no_key import NoKey
 from streamtable.base.ports import Codec
 from streamtable.codec import Avro, Bytes, Json, Long, String, Typed
 from streamtable.errors import DeserializationError, GraphError, SerializationError
@@ -230,18 +232,34 @@ def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | 
 
 _KEYS = StartKey, SessionKey
 _TAKEN_OUT = "take the key out of its window by map(lambda key, value: (key.key, value)"
-_STRICT = {Bytes, Long, String}  # each writes keys that no other of them does
+_STRICT: Mapping[Any, tuple[object, str]] = {
+    Bytes: (bytes, "bytes"),
+    Long: (int, "long"),
+    String: (str, "string"),
+}
+"""Codecs that write keys of one kind, with the Python type and the Avro type of these."""
 
 
 def _writes(made: Any, written: Any) -> bool:
-    """Whether a codec can write these keys; of one that is not the library's own, nothing is known."""
-    if isinstance(made, _KEYS) and isinstance(written, _KEYS):
-        return _writes(made.key, written.key)
+    """Whether a codec can write keys with windows; of one that is not the library's own, nothing is known."""
+    if isinstance(written, _KEYS):
+        return _writes(made.key, written.key) if isinstance(made, _KEYS) else _writes_plain(made, written)
     if not isinstance(made, _KEYS):
-        return type(made) is type(written) or not {type(made), type(written)} <= _STRICT
+        return _writes_plain(made, written)
     if isinstance(written, Typed):  # of `Windowed` itself, it can
-        return not isinstance(written.kind, type) or written.kind in Windowed.__mro__
-    return type(written) not in {Avro, Json, *_STRICT}
+        return (get_origin(written.kind) or written.kind) in Windowed.__mro__
+    return type(written) not in {Avro, Json, NoKey, *_STRICT}
+
+
+def _writes_plain(made: Any, written: Any) -> bool:
+    if type(made) not in _STRICT:
+        return True
+    python, avro = _STRICT[type(made)]
+    if isinstance(written, Typed):
+        return written.kind is python
+    if isinstance(written, Avro):
+        return bool(written.schema.tree == avro)
+    return type(made) is type(written) or type(written) not in {NoKey, *_STRICT}
 
 
 def _windows_of(made: Any, written: Any) -> Any:
