@@ -285,6 +285,15 @@ def test_another_default_is_no_fault_of_a_schema_whose_missing_fields_are_not_fi
     assert unreadable(old, new).startswith("$.a: its default was 5 and is none")
 
 
+@pytest.mark.parametrize(
+    ("was", "now"), [([1], [True]), ({"x": 0}, {"x": False}), ([{"x": [1]}], [{"x": [True]}])]
+)
+def test_a_default_that_is_equal_in_python_alone_is_another_one(was: Any, now: Any) -> None:
+    old, new = ({"type": "object", "properties": {"a": {"default": each}}} for each in (was, now))
+    assert unreadable(old, new).startswith("$.a: its default was")
+    assert unreadable(old, old) == ""
+
+
 SIMPLE = [int, float, str, bool, type(None), Literal["x"], Literal["x", "y"]]
 types: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from(SIMPLE),

@@ -1,4 +1,5 @@
 from datetime import UTC, date, datetime, time, timedelta, timezone
+from enum import IntEnum, StrEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,14 @@ from streamtable_testing import Tester
 
 CLICKS = Stream("clicks", String(), Avro(USER_CLICK))
 MIXED = Stream("mixed", String(), Json())
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Size(IntEnum):
+    SMALL = 1
 
 
 @pytest.fixture
@@ -98,6 +107,9 @@ def test_keys_and_values_that_arrow_would_change_or_refuse_have_no_column(values
         [1, 2.5, None],
         [True, None],
         [{"at": DAY}, {"at": None}],
+        [Colour.RED, "blue"],
+        [Size.SMALL, 2, 2.5],
+        [{"colour": Colour.RED}, {"colour": "blue"}],
         [[], [1]],
         [None],
         [{}],

@@ -8,7 +8,7 @@ import pytest
 from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.embedded import KeyOwners
 from microbatch.stores.memory import MemoryDriver
-from streamtable import Guarantee, Long, OnError, Stream, String
+from streamtable import Context, Group, Guarantee, Input, Long, OnError, Output, Stream, String, Timer
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.base.types import TopicPartition
 from streamtable.errors import GraphError, HandlerFailed, InputLost, StateLost, StoreCorrupted
@@ -337,3 +337,23 @@ def test_the_sampled_keys_are_the_same_in_every_partition_and_limited_in_number(
     with pytest.raises(GraphError):
         owners.check(1, keys[-500:])
     assert len(owners._owners) <= 8_192
+
+
+def test_a_timer_beside_a_batch_that_waits_fires_in_time(tester: Tester) -> None:
+    def fire(ctx: Context[str, Any], due_ms: str) -> None:
+        ctx.emit(SUMS, ctx.key, ctx.timers.now_ms - int(due_ms))
+
+    timer = Timer("t", fire, payload=String(), clock="wall")
+
+    def handle(ctx: Context[str, Any], _: Any) -> None:
+        due_ms = ctx.timers.now_ms + 1_000
+        ctx.timers.at(timer, due_ms, str(due_ms))
+
+    waiting = MicroBatch(
+        "waiting", inputs=[EVENTS], process=lambda batch, send: None, rows=[TOTALS], max_wait=30.0
+    )
+    tester.run(waiting, Group("timed", Input(EVENTS, handle), Output(SUMS), timer))
+    tester.emit(EVENTS, "a", 1)
+    (late_ms,) = (record.value for record in tester.records(SUMS))
+    assert late_ms is not None
+    assert late_ms < 200

@@ -245,6 +245,15 @@ def test_a_type_must_accept_what_any_older_type_has_written() -> None:
     assert evolved(both, recorded(OrderOfUnknown))[1] == "$.shop: string was written, and integer is read"
 
 
+def test_the_type_that_was_recorded_last_is_accepted_as_it_was_before() -> None:
+    """Rules of a later version of the library may refuse it; its rows are there, and all of them are read by it."""
+    before, now = recorded(Order), recorded(OrderByNumber)
+    assert evolved(before, now)[1]
+    schemas = ", ".join(text[text.index("\u27e8") + 1 : text.index("\u27e9")] for text in (before, now))
+    both = f"{now[: now.index(chr(0x27E8)) + 1]}[{schemas}]{now[now.index(chr(0x27E9)) :]}"
+    assert evolved(both, now)[1] == ""
+
+
 def test_all_else_that_is_recorded_must_stay_as_it_was() -> None:
     assert (
         evolved(recorded(Order), recorded(Order, "Long() to {}; in words"))[1]

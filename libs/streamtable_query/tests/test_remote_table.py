@@ -2,6 +2,8 @@ import asyncio
 import threading
 from typing import Any, cast
 
+import pytest
+
 from streamtable import Ack, Group, Input, Json, Persist, Stream, String
 from streamtable.errors import NotReady
 from streamtable_query import RemoteTable
@@ -37,4 +39,6 @@ def test_many_requests_wait_for_their_writes_at_the_same_time() -> None:
         await asyncio.gather(*(table.wait_for_async(ack, PATIENT) for ack in acks))
 
     with RemoteTable(cast("Any", Waiting())) as table:
+        asyncio.run(wait(table))
+    with pytest.raises(NotReady, match="it is closed"):
         asyncio.run(wait(table))

@@ -646,8 +646,10 @@ def test_after_its_last_member_has_left_a_group_runs_again(tester: Tester) -> No
     tester.run(COUNT)
     tester.emit(EVENTS, "a", "x")
     tester.leave(COUNT)
-    with pytest.raises(ConfigurationError, match=r"'count' does not run: call tester\.run"):
+    with pytest.raises(ConfigurationError, match=r"last member of group 'count' has left: call tester\.run"):
         tester.join(COUNT)
+    tester.stop(COUNT)
+    tester.start(COUNT)  # there is none
     tester.run(COUNT)
     tester.emit(EVENTS, "a", "x")
     assert tester.table(COUNT) == {"a": 2}

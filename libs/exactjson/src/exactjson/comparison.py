@@ -141,6 +141,10 @@ def _limit_faults(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> 
 
 def _same(one: Any, other: Any) -> bool:
     """Return whether two values of JSON are the same: True equals 1 in Python alone."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, time
 from decimal import Decimal
+from enum import Enum
 from itertools import chain
 from typing import Any
 
@@ -41,7 +42,7 @@ def columns(records: Sequence[Record[Any, Any]]) -> Any:
 
 def _loses(arrow: Any, values: Sequence[Any]) -> bool:
     """Return whether Arrow has made others of values, without an error: bytes of text, dates of times, or times of numbers."""
-    kinds = set(map(type, values)) - {type(None)}
+    kinds = set(map(_kind, values)) - {type(None)}
     if dict in kinds:
         rows = [each for each in values if each]
         return any(_loses(part.type, [each.get(part.name) for each in rows]) for part in arrow)
@@ -50,3 +51,10 @@ def _loses(arrow: Any, values: Sequence[Any]) -> bool:
     zones = {each.tzinfo is None for each in values if isinstance(each, datetime | time)}
     several = len(kinds) > 1 and not kinds <= _NUMBERS
     return several or len(zones) > 1 or (time in kinds and False in zones)  # Arrow drops the zone of a time
+
+
+def _kind(value: Any) -> type:
+    """Return the type of a value, of an enum's member the one that Arrow takes it for."""
+    return next(
+        (each for each in (str, int) if isinstance(value, Enum) and isinstance(value, each)), type(value)
+    )

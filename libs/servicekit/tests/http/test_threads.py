@@ -22,14 +22,21 @@ from servicekit.http.threads import in_thread
 class World:
     """A server with one thread, and a handler that is released by the test."""
 
-    def __init__(self, requests: int = 256) -> None:
+    def __init__(self, requests: int = 256, *, slow_metrics: bool = False) -> None:
         self.begun: list[int] = []
         self.release = threading.Event()
+
+        def metrics() -> bytes:
+            if slow_metrics:
+                self.begun.append(0)
+                assert self.release.wait(600)
+            return b"up 1"
+
         app = build_app(
             "test",
             "1",
             ready=lambda: True,
-            metrics=lambda: b"up 1",
+            metrics=metrics,
             limits=RequestLimits(requests=requests, queue_seconds=1.5, deadline_seconds=600),
         )
 
@@ -86,6 +93,16 @@ def test_the_metrics_page_answers_while_all_threads_wait(world: World) -> None:
     wait_until(begun(world, 0))
     assert world.ask("/metrics").result().text == "up 1"
     assert not first.done()
+
+
+def test_a_page_of_metrics_that_no_thread_can_make_in_time_is_refused() -> None:
+    world = World(slow_metrics=True)
+    first = world.ask("/metrics")
+    wait_until(begun(world, 0))
+    assert world.ask("/metrics").result().status_code == 503
+    world.release.set()
+    assert first.result().text == "up 1"
+    world.close()
 
 
 def test_a_handler_in_the_event_loop_and_livez_need_no_thread(world: World) -> None:

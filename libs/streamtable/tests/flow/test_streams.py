@@ -401,12 +401,12 @@ def counted_by_columns(columns: int, groups: int = 1) -> Flow:
 
 
 def test_the_largest_number_of_inner_topics_fits_the_metadata_of_an_offset() -> None:
-    with pytest.raises(GraphError, match=r"68 inner topics.* have room for 67\. .* stream\(\.\.\., group=\)"):
-        assert counted_by_columns(68).groups
-    assert counted_by_columns(134, groups=2).groups
-    group = counted_by_columns(67).group()
+    with pytest.raises(GraphError, match=r"71 inner topics.* have room for 70\. .* stream\(\.\.\., group=\)"):
+        assert counted_by_columns(71).groups
+    assert counted_by_columns(140, groups=2).groups
+    group = counted_by_columns(70).group()
     with Tester() as tester:
         tester.run(group)
         tester.emit(NUMBERS, "a", 1)
         found = tester.kafka.committed(group.name)[TopicPartition(NUMBERS.name, 0)]
-        assert (found.next_offset, len(found.metadata) > 3_500) == (1, True)
+        assert (found.next_offset, len(found.metadata) > 3_900) == (1, True)

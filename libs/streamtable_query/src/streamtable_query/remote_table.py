@@ -116,8 +116,10 @@ class RemoteTable(Closing, Generic[K, V]):
         return self._query.windows(key, since_ms, until_ms)
 
     async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `View`
-        """Return when the rows show the effect of an event. 128 calls at a time wait. Raises like `Query.wait_for`."""
+        """Return when the rows show the effect of an event. 128 calls at a time wait. Raises like `Query.wait_for`, and after `close`."""
         loop = asyncio.get_running_loop()
+        if self._stopping.is_set():
+            raise NotReady("it is closed")
         await loop.run_in_executor(self._waits, self._query.wait_for, ack, timeout)
 
     def watch(

@@ -53,6 +53,7 @@ _QUIET_TURNS = 3  # a rebalance takes a turn of every member for each of its ste
 _TICK_SECONDS = 2e-6  # the clock time of an idle turn
 _RETRY_SECONDS = 0.1
 _SLICE_SECONDS = 10.0  # while time passes, members send heartbeats at least this often
+_WAITS_OFTEN = 60.0  # seconds
 _OFTEN = 10  # checks of idle inputs; four of them make `idle_after`, unless that is long
 _NEVER_SECONDS = 1e9
 
@@ -256,7 +257,11 @@ class Tester:
                 created: a deployment that replaces the members one by one.
             tasks: As in `run`: what makes the tasks of the new member, if the next version of a group with `tasks` joins.
         """
-        first = self._of(group)[0]
+        if not (members := self._of(group)):
+            raise ConfigurationError(
+                f"the last member of group {group.name!r} has left: call tester.run({group.name})"
+            )
+        first = members[0]
         make_tasks = self._tasks_of(group, first, tasks)
         self._add(group, first.settings.guarantee, make_tasks, standby=first.settings.standby)
         self._work_by_itself()
@@ -419,19 +424,21 @@ class Tester:
             )
         key, value, headers = letter.key, letter.value, letter.headers
         if is_omitted:
-            record = self._record_at(TopicPartition(origin.topic, origin.partition), origin.offset)
+            record = self._record_at(origin)
             key, value = record.key(), record.value()
             theirs = [header for header in record.headers() or () if not header[0].startswith(PREFIX)]
             headers = [*theirs, *(header for header in headers if header[0] != VALUE_OMITTED)]
         self.emit_raw(group.retry, key, value, partition=origin.partition, headers=headers)
 
-    def _record_at(self, place: TopicPartition, offset: int) -> KafkaMessage:
-        there = self.kafka.records(place.topic) if self.kafka.topic(place.topic) else ()
-        for found, record in there:
-            if (found, record.offset()) == (place, offset):
+    def _record_at(self, origin: Origin) -> KafkaMessage:
+        place = TopicPartition(origin.topic, origin.partition)
+        for found, record in self.kafka.records(place.topic) if self.kafka.topic(place.topic) else ():
+            # Of a topic that was created again, another record has the offset.
+            same = record.timestamp()[1] == origin.timestamp_ms or origin.timestamp_ms == -1
+            if (found, record.offset()) == (place, origin.offset) and same:
                 return record
         raise ConfigurationError(
-            f"the dead letter has no value, and {place.topic}-{place.partition}@{offset} does not hold it any more"
+            f"the dead letter has no value, and {place.topic}-{place.partition}@{origin.offset} does not hold it any more"
         )
 
     def advance(self, seconds: float) -> None:
@@ -462,7 +469,7 @@ class Tester:
         Raises:
             AssertionError: It does not end, as when a group reads its own output.
         """
-        quiet = 0
+        quiet, waited = 0, 0.0
         for _ in range(_TURNS_MAX):
             before = self._picture()
             for instance in self._all():
@@ -472,7 +479,10 @@ class Tester:
             if before != self._picture():
                 quiet = 0
             elif any(instance.busy for instance in self._all()):
-                self.clock.advance(self._until_due())
+                # Often at first, so that timers beside it fire in time; then an hour must not take a minute.
+                step = min(self._until_due(), _RETRY_SECONDS if waited < _WAITS_OFTEN else _SLICE_SECONDS)
+                self.clock.advance(step)
+                waited += step
             elif (quiet := quiet + 1) == _QUIET_TURNS:
                 return
         raise AssertionError(
@@ -602,7 +612,7 @@ class Tester:
             raise ConfigurationError(
                 f"{group!r} is no group, but has these: {names}. Give one of its `groups`"
             )
-        if not self._instances.get(group.name):
+        if group.name not in self._instances:
             raise ConfigurationError(
                 f"group {group.name!r} does not run: call tester.run({group.name}) first"
             )
@@ -623,7 +633,7 @@ class Tester:
             if due and not any(each.restores for each in self._all())
             else 0.0
         )
-        return min(max(waits, _RETRY_SECONDS), _SLICE_SECONDS)
+        return max(waits, _RETRY_SECONDS)
 
     def _picture(self) -> object:
         """Return a value that is equal as long as nothing happens."""

@@ -79,7 +79,7 @@ def send_load(runtime: MessagingRuntime, load: LoadOptions, spammers: int) -> in
 
 
 def unblock(runtime: MessagingRuntime, user: str) -> int:
-    """Unblock a user who is blocked for all recipients; blocks by single users stay."""
+    """Unblock a user whom the detector blocks for all recipients; blocks by single users stay, however many there are."""
     with (
         stop_signals(runtime.settings) as signals,
         serving.emitting(runtime, groups.BLOCKS, signals) as (emitter, _),

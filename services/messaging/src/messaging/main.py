@@ -96,7 +96,7 @@ def unblock(
     *,
     fail_fast: FailFast = False,
 ) -> None:
-    """Unblock a user for all recipients, until the detector reports them as a spammer again."""
+    """Unblock a user for all recipients, until the detector reports them as a spammer again; not one whom over 500 have blocked."""
     sys.exit(PROGRAM.run(lambda runtime: commands.unblock(runtime, user), fail_fast=fail_fast))
 
 

@@ -33,9 +33,9 @@ _CURRENT, _PREVIOUS = 1, 2  # which of the two versions has a value
 _HEAD = struct.Struct(">BBIQI")
 _NUMBER = struct.Struct(">Q")
 HEAD_BYTES = _HEAD.size
+"""The bytes of a cell that `Head.of` needs."""
 PLAIN = b"plain"
 """Stands in the place of a ledger if the rows of a tenant have no versions."""
-"""The bytes of a cell that `Head.of` needs."""
 
 
 def ledger_key(partition: int) -> bytes:

@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any
 
 from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -28,7 +27,7 @@ from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
 from servicekit.http.problems import Problem, unavailable
-from servicekit.http.threads import in_thread
+from servicekit.http.threads import in_thread, run_in_thread
 from servicekit.http.tracing import Trace
 from servicekit.streams import STILL_VALID
 from servicekit.tracing import ServerTracer
@@ -292,7 +291,7 @@ def _add_health(
     scraping = CapacityLimiter(1)
 
     async def metrics_page() -> Response:
-        return Response(await run_sync(metrics, limiter=scraping), media_type=METRICS_MEDIA_TYPE)
+        return Response(await run_in_thread(metrics, threads=scraping), media_type=METRICS_MEDIA_TYPE)
 
     for path, page in (("/livez", livez), ("/readyz", readyz), ("/metrics", metrics_page)):
         app.add_api_route(path, page, methods=["GET"], include_in_schema=False)

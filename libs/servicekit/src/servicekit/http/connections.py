@@ -51,7 +51,7 @@ class ConnectionLimits:
         head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
         idle_seconds: The time between two requests. It must exceed the keep-alive time of clients and load balancers,
             by default up to a minute: a request on a connection that the server closes at that moment is lost.
-        answer_seconds: The time in which a caller has to read the response that was sent, or at least 4096 bytes of it.
+        answer_seconds: The time in which a caller has to read the response that was sent, or at least 4096 bytes of it, as acknowledged.
     """
 
     connections: int = 2000

@@ -27,9 +27,15 @@ async def in_time(place: Coroutine[Any, Any, object], until: float) -> None:
         raise overloaded() from None
 
 
-async def run_in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Run the work of a request in a thread, as soon as there is one. Raises a `Problem` of status 503."""
-    threads = current_default_thread_limiter()
+async def run_in_thread(work: Callable[..., T], *arguments: Any, threads: CapacityLimiter | None = None) -> T:
+    """Run the work of a request in a thread, as soon as there is one. Raises a `Problem` of status 503.
+
+    Args:
+        work: The work.
+        arguments: Its arguments.
+        threads: The threads that the work may take; None: those of all requests.
+    """
+    threads = threads or current_default_thread_limiter()
     try:
         threads.acquire_nowait()
     except WouldBlock:

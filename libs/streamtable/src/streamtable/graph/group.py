@@ -51,9 +51,11 @@ NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """The limits of the number of named tables and of the length of their names. They keep the metadata that is committed with
 an offset below 1 KB; Kafka accepts 4 KB."""
-_METADATA_CHARS, _INNER_TOPIC_CHARS = 3_800, 38
+_METADATA_CHARS, _INNER_TOPIC_CHARS = 4_000, 38
 """The room in the metadata of an offset for tables, inputs and inner topics, and the part that an inner topic takes beside the
 names of its codecs."""
+_TIME_CHARS, _LEFT_IDS_CHARS = 80, 90
+"""The parts of event time, and of the ids that an earlier version of the group has recorded."""
 STATES = "states"
 """The engine's own named tables, with `IDS` and `HANDLED`: the ids of events that are handled once, the values of joined rows that were handled last,
 and the meanings of the state tables of a group."""
@@ -379,9 +381,9 @@ class Group(Generic[K, V]):
     def _check_counts(self, persists: int, loops: int) -> None:
         if not self.inputs and not self.changes:
             raise GraphError(f"group {self.name!r} reads nothing: give it an Input, a Loop or Changes")
-        if self.inner_topics and self.spare_metadata < 0:
+        if self.inner_topics and (spare := self.spare_metadata + _LEFT_IDS_CHARS) < 0:
             asked = self._inner_topics_chars
-            fitting = max(0, asked + self.spare_metadata) * len(self.inner_topics) // asked
+            fitting = max(0, asked + spare) * len(self.inner_topics) // asked
             raise GraphError(
                 f"group {self.name!r} sends records to {len(self.inner_topics)} inner topics, as of group_by, and Kafka's metadata of "
                 f"an offset have room for {fitting}. Read the stream in several groups: stream(..., group=)"
@@ -425,7 +427,8 @@ class Group(Generic[K, V]):
         tables = sum(60 + 3 * len(name) + 240 * (name in {OWN, IDS}) for name in names)
         tables += sum(len(bounded_meaning(each.made_of)) for each in self.fed.values())
         inputs = 19 * min(TOPICS_MAX, len(self.input_topics))
-        return _METADATA_CHARS - len(self.version) - tables - inputs - self._inner_topics_chars
+        rest = len(self.version) + _LEFT_IDS_CHARS + (_TIME_CHARS if self.event_time else 0)
+        return _METADATA_CHARS - rest - tables - inputs - self._inner_topics_chars
 
     @property
     def _inner_topics_chars(self) -> int:
