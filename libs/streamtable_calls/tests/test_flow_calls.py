@@ -199,7 +199,7 @@ def counted_every_minute() -> tuple[Flow, KeyedStream[str, int | None]]:
 
 def test_what_comes_out_after_an_interval_needs_a_topic_before_its_calls(tester: Tester) -> None:
     _, live = counted_every_minute()
-    with pytest.raises(GraphError, match=r"after every\(\).*repartition"):
+    with pytest.raises(GraphError, match=r"every\(\).*repartition"):
         call_each(live, SCORE)
     flow, live = counted_every_minute()
     call_each(live.repartition("counted"), SCORE).to(OUT)

@@ -304,9 +304,15 @@ def test_an_exception_in_the_listener_comes_out_of_every_later_poll(place: Place
 def test_a_position_that_the_topic_does_not_hold_is_lost_input(place: Place) -> None:
     topic = place.create("in")
     member = place.join([topic])
-    member.start(99)
-    with pytest.raises(InputLost) as caught:
+
+    def read() -> None:
+        member.start(
+            99
+        )  # on a busy machine the client has stopped the partition by then, and the seek shows it
         member.take(1)
+
+    with pytest.raises(InputLost) as caught:
+        read()
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 99)
 
 

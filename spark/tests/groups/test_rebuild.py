@@ -18,18 +18,21 @@ def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(jo
     """Clicks arrive all the time; some are aborted or unreadable; a letter was sent again."""
     stage.clicks(300)
     stage.clicks(50, committed=False)
-    stage.produce("user-clicks", b"user-1", b"no click")
+    key = next(user for user in map(b"user-%d".__mod__, range(40)) if partition_for(user, 3) == 1)
+    unreadable: list[Any] = []
+    stage.produce(
+        "user-clicks", key, b"no click", 1, on_delivery=lambda _, message: unreadable.append(message.offset())
+    )
     stage.produce("user-clicks", b"user-2", None)
     stage.produce("user-clicks", b"\xff", stage.click()[1])
     stage.produce("user-clicks", None, stage.click()[1])
     old = stage.processor("click-count")
     stage.wait(lambda: stage.table("click-count") == stage.truth)
     # A letter of a record that could not be decoded, sent again with a value that can.
-    key = next(user for user in map(b"user-%d".__mod__, range(40)) if partition_for(user, 3) == 1)
     headers = {
         "origin-topic": b"user-clicks",
         "origin-partition": b"1",
-        "origin-offset": b"7777",
+        "origin-offset": b"%d" % unreadable[0],
         "attempt": b"1",
     }
     stage.produce(
