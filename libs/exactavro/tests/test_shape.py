@@ -32,17 +32,22 @@ def test_the_branches_of_a_union_of_several_are_named_in_their_order() -> None:
     }
 
 
+def test_a_branch_has_the_name_that_its_aliases_name_whatever_its_namespace() -> None:
+    renamed = {**CARD, "name": "shop.v2.CreditCard", "aliases": ["shop.v1.Card"]}
+    assert unions(tree(record(by=[renamed, CASH]))) == {".by": ["Card", "Cash"]}
+
+
 @pytest.mark.parametrize(
     ("kind", "one"),
     [
         ("long", True),
         (["null", "string", "long"], True),
         ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 4}, True),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, False),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, True),
         ({"type": "array", "items": "int"}, False),
         ({"type": "map", "values": "int"}, False),
-        (["int", "long"], False),
-        (["float", "null", "double"], False),
+        (["int", "long"], True),
+        (["float", "null", "double"], True),
     ],
 )
 def test_bytes_can_be_compared_where_equal_values_have_equal_bytes(kind: Any, *, one: bool) -> None:

@@ -96,7 +96,11 @@ def codec_of(stream: Stream[Any, Any], text: str, instead: Codec | None = None) 
         return ProgramCodec(columns, framed=False, graph=text, topic=stream.name, row=row)
     if isinstance(codec, Avro) and isinstance(codec.framing, SingleObject | Plain):
         framed = isinstance(codec.framing, SingleObject)
-        return AvroCodec(codec.schema.text, codec.older if framed else (), framed=framed)
+        try:
+            return AvroCodec(codec.schema.text, codec.older if framed else (), framed=framed)
+        except ConfigurationError:  # Spark has no columns for it
+            if instead is None:
+                raise
     if instead is not None:
         return instead
     raise ConfigurationError(

@@ -161,6 +161,27 @@ def test_a_row_that_the_records_of_its_key_do_not_make_any_more_goes(delta: Silv
         assert gold.refresh(delta.tables, results) == []
 
 
+def test_batches_that_make_no_row_are_read_with_the_next_one(delta: Silver) -> None:
+    def counted(silver: DataFrame) -> DataFrame:
+        return silver.where("event.url = '/counted'").groupBy("key").agg(fn.count("*").alias("n"))
+
+    def add(kept: DataFrame, new: DataFrame) -> DataFrame:
+        return kept.select("key", "n").unionByName(counted(new)).groupBy("key").agg(fn.sum("n").alias("n"))
+
+    results = {"counted": Result((CLICKS,), counted, keys=("key",), add=add)}
+    steps = [
+        ("ann", "/counted", ["counted"], {"ann": 1}),
+        ("bob", "/other", [], {"ann": 1}),
+        ("bob", "/other", [], {"ann": 1}),
+        ("bob", "/counted", ["counted"], {"ann": 1, "bob": 1}),
+        ("ann", "/counted", ["counted"], {"ann": 2, "bob": 1}),
+    ]
+    for batch, (key, url, written, expected) in enumerate(steps):
+        delta.append(CLICKS, batch, [(f"{batch}", key, url, batch)])
+        assert gold.refresh(delta.tables, results) == written
+        assert {row["key"]: row["n"] for row in delta.tables.read("gold/counted").collect()} == expected
+
+
 def test_a_result_with_other_columns_or_types_than_its_table_is_made_as_a_whole(delta: Silver) -> None:
     def counted(kind: str, *more: str) -> dict[str, Result]:
         def make(silver: DataFrame) -> DataFrame:

@@ -29,28 +29,28 @@ def unions(node: Node) -> dict[str, list[str]]:
     Only types with a name have one; it is empty for others.
     """
     found = {
-        path: [each.get("name", "") if isinstance(each, dict) else "" for each in part if each != "null"]
+        path: [_branch(each) for each in part if each != "null"]
         for path, part in parts(node)
         if isinstance(part, list)
     }
     return {path: names for path, names in found.items() if len(names) > 1}
 
 
+def _branch(node: Node) -> str:
+    """Return the name of a branch; of one that was renamed the earlier one, which its aliases name. Namespaces may change."""
+    if not isinstance(node, dict) or "name" not in node:
+        return ""
+    earlier = str(next(iter(node.get("aliases", ())), ""))
+    return earlier.rpartition(".")[2] or simple_name(node)
+
+
 def has_one_encoding(node: Node) -> bool:
     """Return whether equal values always have equal bytes.
 
-    Arrays and maps may be cut into blocks anywhere, decimals in bytes may have more bytes than needed, and a number may be of
-    either type of a union of two.
+    Arrays and maps may be cut into blocks anywhere. Decimals in more bytes than needed, and a number that could be of an earlier
+    type of a union, are not written as a value's encoding has them.
     """
-    return not any(_has_several(part) for _, part in parts(node))
-
-
-def _has_several(node: Node) -> bool:
-    if isinstance(node, list):
-        kinds = set(map(kind, node))
-        return {"int", "long"} <= kinds or {"float", "double"} <= kinds
-    decimal = isinstance(node, dict) and node.get("logicalType") == "decimal"
-    return kind(node) in {"array", "map"} or (decimal and kind(node) == "bytes")
+    return not any(not isinstance(part, list) and kind(part) in {"array", "map"} for _, part in parts(node))
 
 
 def can_be_null(node: Node) -> bool:

@@ -153,9 +153,18 @@ class Etl:
         missing = [*known.missing, *(each for each in lost if each not in known.missing)]
         for each in settings.contents.topics:
             check_columns(self._lake.tables(known), each, known)
-        called = {topic.kafka: topic.name for topic in settings.contents.topics}
-        unions = {topic.kafka: topic.codec.unions for topic in settings.contents.topics}
-        now = replace(known, topics={**known.topics, **ids}, missing=missing, tables=called, unions=unions)
+        # Also those that this version of a schema does not have: silver keeps their columns.
+        unions = {
+            topic.kafka: {**known.unions.get(topic.kafka, {}), **topic.codec.unions}
+            for topic in settings.contents.topics
+        }
+        now = replace(
+            known,
+            topics={**known.topics, **ids},
+            missing=missing,
+            tables={topic.kafka: topic.name for topic in settings.contents.topics},
+            unions=unions,
+        )
         if now != known:
             self._lake.declare(now)
         begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}

@@ -1,6 +1,7 @@
 """Updates of the results in the lake from silver."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from pyspark.sql import functions as fn
 
@@ -37,8 +38,9 @@ def _refresh(tables: LakeTables, name: str, result: Result, whole_to: int | None
     batch = fn.lit(upto).cast("bigint")
     whole = result.make(*silver).withColumn("batch", batch)
     old = tables.read(name) if since >= 0 and result.keys else None
-    # With other columns or types than the table has, all rows are made again.
-    if isinstance(tables, DeltaTables) and old is not None and dict(old.dtypes) == dict(whole.dtypes):
+    # With other columns or types than the table has, all rows are made again. No table has a column of nulls alone.
+    columns = {column: kind for column, kind in whole.dtypes if kind != "void"}
+    if isinstance(tables, DeltaTables) and old is not None and dict(old.dtypes) == columns:
         (of_topic,) = silver
         new = of_topic.where(fn.col("batch") > since)
         # A record may have no key. `=` would not find its rows, and the upsert would: with a sum that lacks what it had before.
@@ -49,8 +51,14 @@ def _refresh(tables: LakeTables, name: str, result: Result, whole_to: int | None
             rows = result.make(records)
         else:
             rows = result.add(kept, new)
-        tables.upsert(name, rows.withColumn("batch", batch), result.keys, kept)
-        if tables.last_batch(name) == upto:
-            return True  # else it has lost rows only, and would not know that it has this batch
+        rows = rows.withColumn("batch", batch).select(*old.columns).persist()
+        with ExitStack() as persisted:
+            persisted.callback(rows.unpersist)
+            if not rows.isEmpty():
+                tables.upsert(name, rows, result.keys, kept)
+                return True
+            if kept.isEmpty():
+                return False  # these batches change no row, and are read again with the next one
+        # Without a new row nothing in the table would say that it has these batches.
     tables.overwrite(name, whole)
     return True

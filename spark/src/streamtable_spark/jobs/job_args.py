@@ -37,16 +37,13 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
     """
     parser = argparse.ArgumentParser(prog=f"streamtable-spark {name}", description=about, allow_abbrev=False)
     servers = os.environ.get(SERVERS_VARIABLE)
-    addresses = (
-        f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication"
-    )
     parser.add_argument(
         "--bootstrap-servers",
         required=kafka and servers is None,
         default=servers,
         type=lambda text: kafka_of(text, os.environ),
         metavar="HOST:PORT",
-        help=addresses,
+        help=f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication",
     )
     run_report_arguments(parser)
     if lake:
@@ -70,14 +67,28 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
     )
     add("--allow-missing", action="store_true", help="continue even if records are gone or were never read")
-    earlier = "manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries and the loop of the earlier group count too"
-    add("--rebuilt", metavar="MANIFEST", help=earlier)
-    program = "the group, the flow that it belongs to, or a function that makes it for a name: its handlers compute the table"
-    add("--graph", metavar="MODULE:NAME", help=program)
-    scenario = "what a group of the demo computes, in Spark itself; needed if its name does not say it"
-    add("--scenario", choices=sorted(TABLES), help=scenario)
-    topic = "the topic that stands for one of the graph's or the scenario's; may be repeated"
-    add("--topic", action="append", default=[], metavar="NAME=TOPIC", help=topic)
+    add(
+        "--rebuilt",
+        metavar="MANIFEST",
+        help="manifest, a path or a URL, of the rebuild that the group's table comes from, so that retries and the loop of the earlier group count too",
+    )
+    add(
+        "--graph",
+        metavar="MODULE:NAME",
+        help="the group, the flow that it belongs to, or a function that makes it for a name: its handlers compute the table",
+    )
+    add(
+        "--scenario",
+        choices=sorted(TABLES),
+        help="what a group of the demo computes, in Spark itself; needed if its name does not say it",
+    )
+    add(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME=TOPIC",
+        help="the topic that stands for one of the graph's or the scenario's; may be repeated",
+    )
     return parser
 
 

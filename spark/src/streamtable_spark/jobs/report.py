@@ -100,28 +100,21 @@ class Report:
         rows = [(k.partition, k.key, k.difference, k.expected, k.live or k.live_value) for k in self.keys]
         found = _table(("partition", "key", "difference", "expected", "live"), rows)
         shown = f"<h2>The first {len(rows)}</h2>{found}" if rows else ""
-        of_parts = [
-            (
-                each.partition,
-                ", ".join(f"{topic} to {offset}" for topic, offset in each.inputs.items()),
-                each.changelog,
-                each.expected_rows,
-                each.live_rows,
-                each.differences,
-                ("no", "yes")[each.expected_digest == each.live_digest],
-            )
-            for each in self.partitions
-        ]
-        columns = (
-            "partition",
-            "inputs",
-            "changelog",
-            "rows expected",
-            "rows live",
-            "differences",
-            "same bytes",
+        parts = _table(
+            ("partition", "inputs", "changelog", "rows expected", "rows live", "differences", "same bytes"),
+            [
+                (
+                    each.partition,
+                    ", ".join(f"{topic} to {offset}" for topic, offset in each.inputs.items()),
+                    each.changelog,
+                    each.expected_rows,
+                    each.live_rows,
+                    each.differences,
+                    "yes" if each.expected_digest == each.live_digest else "no",
+                )
+                for each in self.partitions
+            ],
         )
-        parts = _table(columns, of_parts)
         title = f"Audit of {html.escape(self.group)}"
         return (
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'

@@ -22,11 +22,19 @@ METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
 
 def run_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the destinations of the reports of a run; see `reported_run`."""
-    topic = f"compacted topic to which the run reports its progress, for the console ({RUNS_VARIABLE})"
-    parser.add_argument("--runs-topic", default=os.environ.get(RUNS_VARIABLE), metavar="TOPIC", help=topic)
-    folder = f"folder for a file with the job's metrics, for Prometheus ({METRICS_VARIABLE})"
-    named = os.environ.get(METRICS_VARIABLE)
-    parser.add_argument("--metrics-dir", default=named, type=Path, metavar="FOLDER", help=folder)
+    parser.add_argument(
+        "--runs-topic",
+        default=os.environ.get(RUNS_VARIABLE),
+        metavar="TOPIC",
+        help=f"compacted topic to which the run reports its progress, for the console ({RUNS_VARIABLE})",
+    )
+    parser.add_argument(
+        "--metrics-dir",
+        default=os.environ.get(METRICS_VARIABLE),
+        type=Path,
+        metavar="FOLDER",
+        help=f"folder for a file with the job's metrics, for Prometheus ({METRICS_VARIABLE})",
+    )
 
 
 @contextmanager

@@ -52,7 +52,8 @@ def _changed(old: DataType, new: DataType, column: str = "") -> Iterator[tuple[s
     parts, others = _parts(old), _parts(new)
     both = [name for name in parts if name in others]
     # A union of two records has no field that one of them alone has.
-    if type(old) is not type(new) or (not both and old != new):
+    replaced = bool(parts and others) and "member0" not in {*parts, *others}
+    if type(old) is not type(new) or (not both and old != new and not replaced):
         yield column, old.simpleString(), new.simpleString()
     for name in both:
         yield from _changed(parts[name], others[name], f"{column}.{name}")

@@ -135,7 +135,8 @@ def repeated(ids: DataFrame, earlier: DataFrame | None, horizon_days: int) -> Da
         same = (other["batch"] == batch) & (other["first"] < place)
         return same | ((fn.coalesce(other["batch"], fn.lit(-1)) < batch) & near)
 
-    found = named.join(fn.broadcast(twice.where("n > 1")), ID_HASH).where(fn.exists("others", repeats))
+    # Not broadcast: a batch may consist of repeats.
+    found = named.join(twice.where("n > 1"), ID_HASH).where(fn.exists("others", repeats))
     return found.select("partition", "offset", fn.lit(True).alias("repeat"))
 
 
