@@ -54,7 +54,5 @@ def _loses(arrow: Any, values: Sequence[Any]) -> bool:
 
 
 def _kind(value: Any) -> type:
-    """Return the type of a value, of an enum's member the one that Arrow takes it for."""
-    return next(
-        (each for each in (str, int) if isinstance(value, Enum) and isinstance(value, each)), type(value)
-    )
+    """Return the type of a value; of an enum's member, which Arrow takes for a text or a number, the type that it extends."""
+    return next(each for each in type(value).__mro__ if not issubclass(each, Enum))
