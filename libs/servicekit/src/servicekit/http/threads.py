@@ -33,7 +33,7 @@ async def run_in_thread(work: Callable[..., T], *arguments: Any, threads: Capaci
     Args:
         work: The work.
         arguments: Its arguments.
-        threads: The threads that the work may take; None: those of all requests.
+        threads: The threads that the work may take; None: the threads of all requests.
     """
     threads = threads or current_default_thread_limiter()
     try:
@@ -41,7 +41,7 @@ async def run_in_thread(work: Callable[..., T], *arguments: Any, threads: Capaci
     except WouldBlock:
         await in_time(threads.acquire(), BEGIN_BY.get())
     try:
-        # Its limiter is that of this call alone, which has a thread already.
+        # This call alone has its limiter, and a thread already.
         return await run_sync(work, *arguments, limiter=CapacityLimiter(1))
     finally:
         threads.release()

@@ -148,7 +148,7 @@ def sources_of(node: Node, fed: Mapping[str, Node] = MappingProxyType({})) -> se
 def by_batches(node: Node, nodes: Iterable[Node]) -> bool:
     """Whether records of the node are changes of rows that the flow keeps: batches decide how many of them there are.
 
-    Changes of tables that the flow only reads come one by one, and so do those of joins of such tables by their keys.
+    Changes of tables that the flow only reads come one by one, and so do the changes of joins of such tables by their keys.
     """
     fed: dict[str, Node] = {}
     for each in nodes:
