@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 from confluent_kafka import KafkaError, Message
+from confluent_kafka import TopicPartition as Partition
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
@@ -292,6 +293,38 @@ def test_a_seek_after_the_position_was_lost_unseen_is_lost_input(
     with pytest.raises(InputLost, match="holds 0 to 3") as caught:
         wait_until(go_back, WITHIN_S, "the loss")
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 98)
+
+
+@both_protocols
+def test_a_partition_that_an_error_of_its_former_assignment_has_stopped_is_read_after_joining_again(
+    protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=1)
+    fill(Kafka(broker.bootstrap_servers), topic, 0, 3)
+    member = join(protocol, topics.name("g"), [topic])
+    client = member.consumer._consumer
+    # A process that was frozen while its input was purged gets the answer to its last request after the partition has
+    # been assigned to it again. That moment is hit rarely, so the assignment itself is out of range here.
+    beyond = [Partition(topic, 0, 99)]
+    if protocol == "consumer":
+        client.incremental_unassign(beyond)
+        client.incremental_assign(beyond)
+    else:
+        client.assign(beyond)
+    client.resume(beyond)
+
+    errors: list[Message] = []
+
+    def stopped() -> bool:
+        member.consumer._records.take(10, 0.1, errors.append)
+        return bool(errors)
+
+    wait_until(stopped, WITHIN_S, "the client has stopped the partition")
+    member.start()
+    until(lambda: not member.owned, member)
+    until(lambda: bool(member.owned), member)
+    member.start()
+    assert [offset for batch in member.take(3) for offset in batch.offsets] == [0, 1, 2]
 
 
 @both_protocols

@@ -84,8 +84,8 @@ class KafkaGroupConsumer:
     A partition arrives paused at no position of its own: `seek` says where to read before `resume` lets it.
 
     Args:
-        create: Makes the client; called again when a static member has to wait for its former session to end, and when
-            the broker does not have the protocol.
+        create: Makes the client; called again when a static member has to wait for its former session to end, when the
+            broker does not have the protocol, and when the client has stopped a partition.
         records: Makes what takes the records out of a client.
         log: Receives the client's log lines and errors.
         protocol: With "consumer", assignments come as changes; with "classic", which takes its place on a broker that
@@ -232,31 +232,32 @@ class KafkaGroupConsumer:
                 self._consumer.seek(Partition(*place, offset))
             except KafkaException as exception:
                 error = cause(exception)
+                if error.code() not in STATE:
+                    raise fatal(error, "a seek").at(*place, offset) from exception
                 # Right after the assignment the fetcher may not have started, and refuses.
-                if error.code() not in STATE or time.monotonic() > deadline:
-                    raise self._stopped(place, offset, error) from exception
+                if time.monotonic() > deadline:
+                    return self._find_stopped(place, offset)
                 time.sleep(0.002)
             else:
-                return
+                return None
         raise Migrated("a seek in a partition that is not assigned").at(*place)
 
-    def _stopped(self, place: TopicPartition, offset: int, error: KafkaError) -> StreamtableError:
-        """Return the error of a partition that the client has stopped, so that it refuses every seek.
+    def _find_stopped(self, place: TopicPartition, offset: int) -> None:
+        """Raise `InputLost`, or join again, for a partition that the client has stopped, so that it refuses every seek.
 
         It stops a partition whose position is out of range, and reports that as an error in place of a record. A seek
-        makes it drop that error, even if it refuses the seek; so the range is looked up here.
+        makes it drop that error, even if it refuses the seek; so the range is looked up here. If the position is in it,
+        an answer to the partition's former assignment has stopped this one: only a new client reads it.
         """
-        try:
+        with suppress(KafkaException):  # then it is found out after joining again
             low, high = self._consumer.get_watermark_offsets(
                 Partition(*place), timeout=SEEK_WAIT_S, cached=False
             )
-        except KafkaException as exception:
-            error = cause(exception)
-        else:
             if not all(low <= each <= high for each in (offset, self._next.get(place, offset))):
                 text = f"the records at the reading position are gone: the topic holds {low} to {high}. Find out what was lost, and set the group's offset to accept it"
-                return InputLost(text).at(*place, offset)
-        return fatal(error, "a seek").at(*place, offset)
+                raise InputLost(text).at(*place, offset)
+        log.warning("partition stopped by the client, joining the group again", **place._asdict())
+        self._rejoin_at = time.monotonic()
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         if not offsets:
@@ -359,7 +360,7 @@ class KafkaGroupConsumer:
         self._log.error(error)
 
     def _rejoined(self, timeout: float) -> bool:
-        """Return a new client for a static member whose former session has not ended, from time to time."""
+        """Join again when it is time, as when a static member's former session has not ended. Returns whether it was."""
         assert self._rejoin_at is not None
         wait = self._rejoin_at - time.monotonic()
         if wait > timeout:
