@@ -1,10 +1,11 @@
 """A group under attack: its topics, its load, its processes, and the check of everything at the end."""
 
+import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -300,6 +301,18 @@ class Arena:
             self.processes[name] = Process(self._arguments, name, folder, log_file)
         self.processes[name].start(failpoint)
         return self.processes[name]
+
+    @contextmanager
+    def cleared_if_it_fails(self) -> Iterator[None]:
+        """Kill all processes and delete their files after an error, for another arena in the same folder."""
+        try:
+            yield
+        except BaseException:
+            for process in self.processes.values():
+                process.kill()
+                shutil.rmtree(process.state, ignore_errors=True)
+                process.log_file.unlink(missing_ok=True)
+            raise
 
     def feed(self, events: Sequence[tuple[str, int]]) -> None:
         """Send these events and wait for their acknowledgements."""

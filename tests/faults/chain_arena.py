@@ -1,6 +1,5 @@
 """The two chained groups under attack: their processes, the waits, and the final check of everything."""
 
-import shutil
 import signal
 import time
 from collections import Counter, defaultdict
@@ -57,13 +56,6 @@ class ChainArena(Arena):
             self.topics.create(f"{group}-table", partitions=self.partitions, config=compact)
             self.topics.create(f"{group}-handled", partitions=self.partitions, config=compact)
         return self
-
-    def clear(self) -> None:
-        """Kill all processes and delete their files, for another arena in the same folder."""
-        for process in self.processes.values():
-            process.kill()
-            shutil.rmtree(process.state, ignore_errors=True)
-            process.log_file.unlink(missing_ok=True)
 
     # ---- processes -------------------------------------------------------------------------------------------------
 

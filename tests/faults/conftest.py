@@ -16,6 +16,7 @@ from tests.faults.arena import BROKER_SETTINGS, Arena
 from tests.faults.aside import ArenaMaker, Body, body_of, needs_of
 
 from localkafka.broker import Broker
+from localkafka.fixtures import PATIENT
 from localkafka.wire import WireProxy
 
 SEED = int(os.environ.get("FAULTS_SEED", "20260"))
@@ -41,7 +42,8 @@ def fault_wire() -> Iterator[WireProxy]:
 def fault_broker(fault_wire: WireProxy) -> Iterator[Broker]:
     """The common broker of fault tests that do not break the broker itself."""
     with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
-        broker = Broker(Path(folder), overrides=BROKER_SETTINGS, brief=True, listeners=[fault_wire.listener])
+        settings = BROKER_SETTINGS | PATIENT  # eight tests at a time keep the machine busy
+        broker = Broker(Path(folder), overrides=settings, brief=True, listeners=[fault_wire.listener])
         try:
             broker.start()
             yield broker

@@ -1,17 +1,15 @@
 """A broker that is killed, restarted or frozen under load; the processors continue by themselves when it is back."""
 
 import random
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.faults.arena import BROKER_SETTINGS, Arena, Process, wait_until
+from tests.faults.arena import Arena, Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.full_disk import BALLAST, fill, small_disk
 from tests.faults.oracle import parts
+from tests.faults.own_broker import on_own_broker, own_broker
 from tests.faults.patience import patiently
 from tests.faults.reader import Reader
 
@@ -72,30 +70,20 @@ def attacked(arena: Arena, broker: Broker, rng: random.Random, kills: int) -> st
     )
 
 
-@contextmanager
-def own_broker(data: Path | None = None) -> Iterator[Broker]:
-    """A broker to be attacked; its data is in a new folder by default."""
-    with ExitStack() as stack:
-        folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamtable-faults-")))
-        broker = Broker(folder, overrides=BROKER_SETTINGS, brief=True)
-        stack.callback(broker.close)
-        stack.callback(broker.kill)
-        broker.start()
-        yield broker
-
-
 @pytest.mark.faults
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kills", [1, pytest.param(KILLS_LONG, marks=pytest.mark.faults_long)])
 @aside
 def test_a_broker_that_is_killed_then_restarted_and_frozen_costs_nothing(make: ArenaMaker, kills: int) -> str:
-    with own_broker() as broker:
+    def attack(broker: Broker) -> str:
         address = broker.bootstrap_servers
         arena = make(bootstrap_servers=address, delete_topics=False, kind="order", events=12_000)
-        with Reader.of(arena, address) as reader:
+        with arena.cleared_if_it_fails(), Reader.of(arena, address) as reader:
             line = attacked(arena, broker, random.Random(arena.seed), kills)
             wait_until(reader.shows_all, "the view shows all counts")
         return f"{line}; {reader}"
+
+    return on_own_broker(attack)
 
 
 @pytest.mark.faults_long

@@ -4,16 +4,14 @@ import os
 import random
 import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from tests.faults.arena import BROKER_SETTINGS
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.chain_arena import ChainArena, listed
+from tests.faults.own_broker import on_own_broker
 
 from localkafka.broker import Broker
 from streamtable.base.failpoint import COMMIT_STEPS, RECOVERY_STEPS
@@ -26,10 +24,6 @@ FROZEN_SECONDS = (4.0, 7.0)  # longer than a session lives
 MEMBERS, GUESTS = ("a1", "a2", "b1", "b2"), ("a3", "b3")
 # The broker is attacked once, the others as often as time allows.
 SHORT = ("failpoint", "disk", "freeze", "broker")
-# A single broker that restarts with transactions to complete knows no leaders yet, treats their partitions as deleted,
-# and leaves these transactions open for ever: only `kafka-transactions.sh abort` helps.
-MARKERS_LOST = b"these partitions are likely deleted already"
-TRIES = 3
 LONG = ("failpoint",) * 4 + ("kill",) * 3 + ("guest",) * 2 + ("disk", "freeze")
 
 
@@ -129,30 +123,20 @@ def long_kinds(seed: int) -> Iterator[str]:
 
 
 def run(make: ArenaMaker, seconds: float, kinds: Callable[[int], Iterator[str]]) -> str:
-    """Run the rounds on their own broker, and again on a new one if the broker itself has lost transactions."""
-    for tries_left in reversed(range(TRIES)):
-        with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as data:
-            broker = Broker(Path(data), overrides=BROKER_SETTINGS, brief=True)
-            arena: ChainArena | None = None
-            try:
-                broker.start()
-                made = make(
-                    ChainArena,
-                    bootstrap_servers=broker.bootstrap_servers,
-                    keys_per_partition=10,
-                    events=int(seconds * EVENTS_PER_SECOND),
-                )
-                assert isinstance(made, ChainArena)
-                arena = made
-                return joined_rounds(arena, broker, seconds, kinds(arena.seed))
-            except AssertionError:
-                if not tries_left or arena is None or MARKERS_LOST not in broker.log_file.read_bytes():
-                    raise
-                arena.clear()
-            finally:
-                broker.kill()
-                broker.close()
-    raise AssertionError("each try returns or raises")
+    """Run the rounds on their own broker."""
+
+    def rounds(broker: Broker) -> str:
+        arena = make(
+            ChainArena,
+            bootstrap_servers=broker.bootstrap_servers,
+            keys_per_partition=10,
+            events=int(seconds * EVENTS_PER_SECOND),
+        )
+        assert isinstance(arena, ChainArena)
+        with arena.cleared_if_it_fails():
+            return joined_rounds(arena, broker, seconds, kinds(arena.seed))
+
+    return on_own_broker(rounds)
 
 
 @pytest.mark.faults

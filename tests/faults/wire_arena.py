@@ -20,7 +20,7 @@ from tests.faults.reader import Reader
 from tests.system.bench import Bench
 
 from localkafka.broker import Broker
-from localkafka.fixtures import Topics
+from localkafka.fixtures import PATIENT, Topics
 from localkafka.wire import WireProxy
 from localkafka.wirefaults import Api, Each
 from streamtable import Context, Group, Input, Kafka, Long, Lookup, Persist, Stream
@@ -65,7 +65,7 @@ class WireArena:
         self.wire = self._stack.enter_context(WireProxy())
         self.broker = broker = Broker(
             self._folder / "broker",
-            overrides=BROKER_SETTINGS,
+            overrides=BROKER_SETTINGS | PATIENT,
             brief=True,
             listeners=[self.wire.listener],
         )
