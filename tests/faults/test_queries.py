@@ -26,7 +26,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import Child, reserve_port
 from streamtable import App, Group, Input, Kafka, Long, Persist
-from streamtable_query import Query
+from streamtable_query import Query, QueryAnswer
 
 PARTITIONS = 6
 KEYS = [f"user-{number}" for number in range(24)]
@@ -55,13 +55,18 @@ class Floors:
             before = bisect_right(seen, time, key=lambda each: each[0])
             return seen[before - 1][1] if before else 0
 
-    def check(self, key: str, least: int, found: int | None) -> None:
+    def check(self, key: str, least: int, answer: QueryAnswer[int], asked: str, began: float) -> None:
+        found = answer.value or 0
         with self._lock:
-            if (found or 0) < least:
-                self.wrong.append(f"{key}: {found}, and it was at least {least} before")
             seen = self._seen[key]
-            if not seen or seen[-1][1] < (found or 0):
-                seen.append((time.monotonic(), found or 0))
+            if found < least:
+                ago = [(round(time.monotonic() - at, 3), value) for at, value in seen if value >= found]
+                self.wrong.append(
+                    f"{key}: {asked} gave {answer} in {time.monotonic() - began:.3f} s during {self.fault}, and it was at "
+                    f"least {least} before; seen, with seconds ago: {ago}"
+                )
+            if not seen or seen[-1][1] < found:
+                seen.append((time.monotonic(), found))
 
     def quick(self, fault: str) -> float:
         """Return the share of the answers within a second, of those during a fault."""
@@ -152,7 +157,8 @@ def read(query: Query[str, int], floors: Floors, stop: threading.Event, seed: in
         floors.seconds[fault].append(time.monotonic() - began)
         floors.sources[answer.source] += 1
         copied = answer.source == "standby"
-        floors.check(key, floors.at(key, began - answer.age_seconds) if copied else known, answer.value)
+        least = floors.at(key, began - answer.age_seconds) if copied else known
+        floors.check(key, least, answer, "a read", began)
 
 
 def write(
@@ -165,7 +171,8 @@ def write(
             key = rng.choice(KEYS)
             ack = emitter.emit(key, "event").result()
             emitted[key] += 1
-            floors.check(key, emitted[key], query.get(key, after=ack).value)
+            began = time.monotonic()
+            floors.check(key, emitted[key], query.get(key, after=ack), "a read after a write", began)
 
 
 @contextmanager
