@@ -27,7 +27,7 @@ from localkafka.fixtures import Topics
 from localkafka.process import Child, reserve_port
 from streamtable import App, Group, Input, Kafka, Long, Persist
 from streamtable_query import Query, QueryAnswer
-from streamtable_query.query import MAX_AGE_SECONDS
+from streamtable_query.answers import MAX_AGE_SECONDS
 
 PARTITIONS = 6
 KEYS = [f"user-{number}" for number in range(24)]
