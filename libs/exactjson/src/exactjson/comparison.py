@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from exactjson.refining import NAMES
-from exactjson.schemas import choices_of, resolved
+from exactjson.schemas import choices_of, literals_of, resolved
 
 UNFILLED: Final = "unfilledDefaults"
 """In a schema: the values of fields that are missing are not filled in, so that another default changes no row."""
@@ -30,7 +30,6 @@ class _Comparison:
 
     def __init__(self, written: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
         self._written, self._reading = written, reading
-        self._unfilled = UNFILLED in reading
         # Pairs that are compared at the moment, or had no fault.
         self._compared: frozenset[tuple[str, str]] = frozenset()
 
@@ -102,14 +101,14 @@ class _Comparison:
     def _default_fault(self, old: Any, new: Any, path: str, *, required: bool) -> str:
         """Compare defaults: rows without the field would say something else without having been written."""
         was, now = (each.get("default", _NONE) if isinstance(each, Mapping) else _NONE for each in (old, new))
-        if self._unfilled or (required and _NONE in (was, now)) or _same(was, now):
+        if UNFILLED in self._reading or (required and _NONE in (was, now)) or _same(was, now):
             return ""
         return f"{path}: its default was {was!r} and is {now!r}, for rows without the field too"
 
 
 def _value_fault(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> str:
     """Compare types, and values that are listed."""
-    listed, accepted = _listed(old), _listed(new)
+    listed, accepted = literals_of(old), literals_of(new)
     if accepted is not None:
         for each in listed or []:
             if not any(_same(each, other) for other in accepted):
@@ -155,9 +154,3 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 def _named(schema: Mapping[str, Any]) -> str:
     return " or ".join(sorted(_types(schema))) or "any value"
-
-
-def _listed(schema: Mapping[str, Any]) -> list[Any] | None:
-    """Return the values that a schema lists; None if it lists none."""
-    found: list[Any] | None = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    return found

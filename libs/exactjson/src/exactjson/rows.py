@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from exactjson.schemas import choices_of, resolved
+from exactjson.schemas import choices_of, literals_of, resolved
 
 AS_JSON: Final[Mapping[str, Any]] = {"type": "string", "json": True}
 """The Avro schema of a part that is JSON in a text."""
@@ -42,9 +42,10 @@ def columns(schema: Mapping[str, Any], *, omits: bool = False, document: bool = 
         part = partial(of, inside=(*inside, name))
         if choices := choices_of(schema):
             return _union(list(map(part, choices)))
-        literals = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        if literals is not None:
-            return "string" if all(isinstance(each, str) for each in literals) else _of_numbers(literals)
+        if (literals := literals_of(schema)) is not None:
+            if all(isinstance(each, str) for each in literals):
+                return "string"
+            return "long" if all(type(each) is int for each in literals) else AS_JSON
         kind = schema.get("type")
         if isinstance(kind, list):
             return _union([part({**schema, "type": each}) for each in kind])
@@ -86,10 +87,6 @@ def _union(parts: list[Any]) -> Any:
     if set(map(str, others)) == {"long", "double"}:
         one = "double"
     return ["null", one] if "null" in flat and others else one if others else "null"
-
-
-def _of_numbers(literals: list[Any]) -> Any:
-    return "long" if all(type(each) is int for each in literals) else AS_JSON
 
 
 def shaped(value: Any, tree: Any) -> Any:  # noqa: PLR0911 - one for each type

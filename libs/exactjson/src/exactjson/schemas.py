@@ -50,6 +50,11 @@ def choices_of(schema: Mapping[str, Any]) -> list[Any]:
     return list(schema.get("anyOf") or schema.get("oneOf") or ())
 
 
+def literals_of(schema: Mapping[str, Any]) -> Any:
+    """Return the values that a schema lists; None if it lists none."""
+    return schema.get("enum", [schema["const"]] if "const" in schema else None)
+
+
 def unknown_field(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: str = "$") -> str:
     """Return the place of the first field of a value that its closed schema does not name; "" if there is none.
 
@@ -89,7 +94,7 @@ def _may_be(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> b
     if not isinstance(value, dict) or schema.get("type", "object") != "object":
         return not isinstance(value, dict) and schema.get("type") != "object"
     for name, each in schema.get("properties", {}).items():
-        tags = each.get("enum", [each["const"]] if "const" in each else None)
+        tags = literals_of(each)
         if tags is not None and name in value and value[name] not in tags:
             return False
     return True
