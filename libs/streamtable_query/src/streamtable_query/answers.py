@@ -13,7 +13,7 @@ V = TypeVar("V")
 Source = Literal["local", "instance", "standby", "view"]
 SOURCES: Final[Mapping[Kind, Source]] = {"task": "instance", "standby": "standby", "view": "view"}
 """The names of sources in answers over the network."""
-KINDS: Final[Mapping[int, Kind]] = {
+KINDS: Final[Mapping["query_pb2.Source.ValueType", Kind]] = {
     query_pb2.SOURCE_TASK: "task",
     query_pb2.SOURCE_STANDBY: "standby",
     query_pb2.SOURCE_VIEW: "view",

@@ -366,7 +366,10 @@ class TableQueries(Closing, Generic[K, V]):
             sent = request(version=VERSION, group=self._members, topic_id=topic_id, **asked)
             stub = self._channels.stub(owner.address)
             answer = getattr(stub, method)(sent, timeout=seconds, metadata=self._channels.metadata)
-            self._check_offset(answer.offset, least)
+            if answer.offset < least:
+                raise NotReady(
+                    f"the process is at offset {answer.offset} of {self.table.name!r}, not yet at {least}"
+                )
             if KINDS.get(answer.source, "task") == "task" and owner.confirmed_at < confirmed_since:
                 # Asked for a copy: it may have been frozen since another process has the partition.
                 raise NotReady(f"whether {owner.address} still has the partition is not known")
@@ -377,10 +380,6 @@ class TableQueries(Closing, Generic[K, V]):
         # What a copy says of its age is at most as old as the call.
         age = now - owner.confirmed_at if kind == "task" else found.age_seconds + (now - asked_at)
         return found, kind, age, str(owner.address)
-
-    def _check_offset(self, offset: int, end: int) -> None:
-        if offset < end:
-            raise NotReady(f"the process is at offset {offset} of {self.table.name!r}, not yet at {end}")
 
     def _get_near(self, ask: Asking, partition: int, keys: Sequence[bytes], end: int) -> FoundRows | None:
         """Return the answer of this process; None if another one has to be asked.
@@ -439,8 +438,8 @@ class TableQueries(Closing, Generic[K, V]):
             with suppress(PartitionNotAssigned, NotReady):
                 self._check_copies(self._near, ask)
                 near = self._near.page(self.table.name, partition, start, end, ask.stale_ok)
-                self._check_offset(near.offset, least)
-                return near, ""
+                if near.offset >= least:
+                    return near, ""
         found, kind, age, address = self._call(
             ask, partition, least, "Range", query_pb2.RangeRequest, start=start, end=end
         )

@@ -32,13 +32,13 @@ class ReplicaRows:
 
 @contextmanager
 def reading(
-    replica: PartitionReplica, stale_ok: float, clock: Clock, *, indexed: bool = False
+    replica: PartitionReplica, stale_ok: float | None, clock: Clock, *, indexed: bool = False
 ) -> Iterator[ReplicaRows]:
     """Return the rows of a replica for a `with` block, at whose end they are known to have been its rows.
 
     Args:
         replica: The replica.
-        stale_ok: The age in seconds up to which its rows are read.
+        stale_ok: The age in seconds up to which its rows are read; None: of any age.
         clock: The wall clock that dates the replica.
         indexed: Whether its store has an index of due rows beside them.
 
@@ -50,7 +50,7 @@ def reading(
     age = max(0.0, clock.now() - replica.current_at)
     if replica.state not in _ANSWERING:
         raise NotReady(f"{name} is loading: {replica.lag} offsets are left")
-    if age > stale_ok:
+    if stale_ok is not None and age > stale_ok:
         raise NotReady(f"{name} is {age:.1f} s old, and at most {stale_ok:g} s are asked for")
     try:
         yield ReplicaRows(RowsOf(store) if indexed else store, offset, age)

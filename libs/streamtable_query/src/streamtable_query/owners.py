@@ -145,11 +145,8 @@ class PartitionOwners:
             if not copies or not (found := self._copies(partition, partitions)):
                 raise
             return found
-        return (
-            [*found, *(each for each in self._copies(partition, partitions) if each not in found)]
-            if copies
-            else found
-        )
+        others = self._copies(partition, partitions) if copies else []
+        return [*found, *(each for each in others if each not in found)]
 
     def _copies(self, partition: int, partitions: int) -> list[PartitionOwner]:
         """Return the processes that would have the partition if few of the others left, the fewest first: they keep copies."""
@@ -169,15 +166,13 @@ class PartitionOwners:
         found = self._coordinator().describe_groups([self._group]).get(self._group)
         if found is None:
             return _Assignment(state="not known to Kafka: does it run?", asked_at=asked_at)
-        return _Assignment(self._by_partition(found), found.members, found.state, asked_at)
-
-    def _by_partition(self, group: ListedGroup) -> Mapping[int, ListedMember]:
-        return {
+        owners = {
             place.partition: member
-            for member in group.members
+            for member in found.members
             for place in member.partitions
             if place.topic == self._topic
         }
+        return _Assignment(owners, found.members, found.state, asked_at)
 
 
 class PartitionHolders(PartitionOwners):

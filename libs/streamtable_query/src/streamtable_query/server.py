@@ -13,6 +13,7 @@ from contracts.grpc.query.v1.query_pb2_grpc import QueryServicer, add_QueryServi
 from streamtable import PartitionNotAssigned, Processor
 from streamtable.base.own_process import OwnProcess
 from streamtable.errors import ConfigurationError, GraphError, RetryLater
+from streamtable_query.answers import KINDS
 from streamtable_query.protocol import (
     KEYS_MAX,
     NOT_ASSIGNED,
@@ -22,13 +23,9 @@ from streamtable_query.protocol import (
     VERSION,
     WRONG_GROUP,
 )
-from streamtable_query.sources import Kind, ProcessorSource, RowSource
+from streamtable_query.sources import ProcessorSource, RowSource
 
-_SOURCES: Final[Mapping[Kind, "query_pb2.Source.ValueType"]] = {
-    "task": query_pb2.SOURCE_TASK,
-    "standby": query_pb2.SOURCE_STANDBY,
-    "view": query_pb2.SOURCE_VIEW,
-}
+_SOURCES: Final = {kind: number for number, kind in KINDS.items()}
 _ALL_ADDRESSES: Final = "0.0.0.0:7070"
 _STOP_SECONDS: Final = 5.0
 _WORKERS: Final = 16

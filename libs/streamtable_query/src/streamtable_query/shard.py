@@ -108,14 +108,14 @@ class Shard(Closing):
         return topic.topic_id
 
     def get(self, table: str, partition: int, keys: Sequence[bytes], stale_ok: float | None) -> FoundRows:
-        with reading(self._held(table, partition), _any_age(stale_ok), self._clock) as copied:
+        with reading(self._held(table, partition), stale_ok, self._clock) as copied:
             values = copied.rows.get_many(keys)
         return FoundRows(values, copied.offset, copied.age_seconds, "view")
 
     def page(
         self, table: str, partition: int, start: bytes | None, end: bytes | None, stale_ok: float | None
     ) -> Page:
-        with reading(self._held(table, partition), _any_age(stale_ok), self._clock) as copied:
+        with reading(self._held(table, partition), stale_ok, self._clock) as copied:
             return page_of(copied, start, end, "view")
 
     def close(self) -> None:
@@ -232,7 +232,3 @@ class _Members:
     def revoked(self, places: Sequence[TopicPartition]) -> None: ...
 
     def lost(self, places: Sequence[TopicPartition]) -> None: ...
-
-
-def _any_age(stale_ok: float | None) -> float:
-    return float("inf") if stale_ok is None else stale_ok

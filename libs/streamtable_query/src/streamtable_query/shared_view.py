@@ -1,7 +1,8 @@
 """A view of a table that is larger than a machine: several processes hold a share of it each, and answer for one another."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, TypeVar, cast
 
 import grpc
 
@@ -14,7 +15,7 @@ from streamtable_query.answers import MAX_AGE_SECONDS, TIMEOUT_SECONDS, Asking
 from streamtable_query.asking import TableQueries
 from streamtable_query.channels import Channels
 from streamtable_query.metrics import QueryMetrics
-from streamtable_query.owners import Coordinator, PartitionHolders
+from streamtable_query.owners import PartitionHolders
 from streamtable_query.server import QueryServer
 from streamtable_query.shard import Shard
 
@@ -103,16 +104,12 @@ class SharedView(TableQueries[K, V]):
         )
         listening = f"0.0.0.0:{at.port}" if listen is None else listen
         self._server = QueryServer(self.shard, listening, credentials=server_credentials) if serve else None
-
-        def routes(coordinator: Callable[[], Coordinator], clock: Clock) -> PartitionHolders:
-            return PartitionHolders(group, table.name, coordinator, clock, replicas)
-
         super().__init__(
             kafka,
             table,
             group,
             table.group,
-            cast("Any", routes),
+            partial(PartitionHolders, group, table.name, replicas=replicas),
             self.shard,
             Asking(timeout, MAX_AGE_SECONDS, stale_ok),
             copies=True,
