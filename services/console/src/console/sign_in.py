@@ -36,24 +36,14 @@ class SignIn:
         announce: Called with each new code.
         secure: Whether browsers reach the service over TLS: then the cookie is sent to this host over TLS alone, to no
             other port's plain HTTP (`__Host-`).
-        clock: A monotonic clock, in seconds.
     """
 
-    def __init__(
-        self,
-        name: str,
-        token: str,
-        announce: Callable[[str], None],
-        *,
-        secure: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, name: str, token: str, announce: Callable[[str], None], *, secure: bool) -> None:
         self.token = token
         self._name = name
         self._announce = announce
         self._secure = secure
-        self._clock = clock
-        self._guesses = RateLimiter(_GUESSES_A_SECOND, _GUESSES_AT_ONCE, clock=clock)
+        self._guesses = RateLimiter(_GUESSES_A_SECOND, _GUESSES_AT_ONCE)
         self._sessions: OrderedDict[str, float] = OrderedDict()  # the end of each, the oldest session first
         self._code = secrets.token_urlsafe(RANDOM_BYTES)
 
@@ -67,7 +57,7 @@ class SignIn:
         session = cookies.get(self._cookie(headers.get(b"host", b"").decode("latin-1")))
         if session is None:
             return None
-        return self.token if self._sessions.get(session, 0.0) > self._clock() else session
+        return self.token if self._sessions.get(session, 0.0) > time.monotonic() else session
 
     def answer(self, request: Request, given: str) -> Response:
         """Redirect to the same address without the code, and start a session if the code is valid.
@@ -91,7 +81,7 @@ class SignIn:
             return answer
         self._code = secrets.token_urlsafe(RANDOM_BYTES)
         session = secrets.token_urlsafe(RANDOM_BYTES)
-        self._sessions[session] = self._clock() + SESSION_SECONDS
+        self._sessions[session] = time.monotonic() + SESSION_SECONDS
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         name = self._cookie(request.headers.get("host", ""))
