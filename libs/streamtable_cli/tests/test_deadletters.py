@@ -25,7 +25,7 @@ from streamtable.base.deadletter import (
 )
 from streamtable.base.topics import Stream
 from streamtable.base.types import TopicPartition
-from streamtable_cli.output import at
+from streamtable_admin.text import at
 
 
 @pytest.fixture

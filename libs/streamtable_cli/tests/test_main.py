@@ -269,7 +269,8 @@ def test_a_terminal_that_lacks_a_character_shows_its_code_and_ends_no_command() 
 
 
 def test_every_command_that_asks_can_be_told_not_to() -> None:
-    asking = {path.stem for path in Path(reset.__file__).parent.glob("*.py") if "agreed(" in path.read_text()}
+    modules = Path(reset.__file__).parent.glob("*.py")
+    asking = {path.stem for path in modules if "refuse_unconfirmed(" in path.read_text()}
     assert asking >= {"reset", "skip", "drop"}
     for name in asking:
         assert '"--yes"' in Path(reset.__file__).with_name(f"{name}.py").read_text(), name

@@ -16,7 +16,8 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.sweep import SHORTEST_WAIT, sweep
 from streamtable.errors import ConfigurationError
 from streamtable_admin.findings import Finding, Level
-from streamtable_cli.output import AsJson, count, duration, note, show_findings, show_json, show_table
+from streamtable_admin.text import count, duration
+from streamtable_cli.output import AsJson, note, show_findings, show_json, show_table
 
 Url = Annotated[
     str,

@@ -9,22 +9,14 @@ from typing import Annotated
 import typer
 
 from streamtable.base.topics import legal_name
-from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.errors import NotFound
+from streamtable_admin.text import count, duration
 from streamtable_calls.commands_to_group import CallCommand
 from streamtable_calls.operate import ListedCall, documents, drop_stopped, listed, send
 from streamtable_cli.decoding import Graph, Schemas, decoder_of
 from streamtable_cli.groups import GroupName
-from streamtable_cli.output import (
-    AsJson,
-    AsJsonLines,
-    count,
-    duration,
-    note,
-    show_json,
-    show_json_line,
-    show_table,
-)
-from streamtable_cli.reset import agreed
+from streamtable_cli.output import AsJson, AsJsonLines, note, show_json, show_json_line, show_table
+from streamtable_cli.reset import refuse_unconfirmed
 from streamtable_cli.session import session_of
 
 Name = Annotated[
@@ -115,8 +107,7 @@ def drop(
     found = _found(ctx, group, name, ids)
     if found and not yes:
         note(f"{count(len(found), 'call')} of group {group} would be dropped")
-        if not agreed(as_json=as_json):
-            raise Refused("nothing was changed: give --yes to confirm")
+        refuse_unconfirmed(yes=yes, as_json=as_json)
     with session_of(ctx).cluster() as cluster:
         described = cluster.describe_groups([group]).get(group)
         if described is not None and described.members:

@@ -9,7 +9,7 @@ from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning
 from streamtable_admin.reachability import loopback
-from streamtable_cli.output import count
+from streamtable_admin.text import count
 
 
 def own_authentication(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Finding]:

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.text import count, duration
 from streamtable_cli.estimate import PLANNED_SHARE, Estimate, Measured, Workload, estimate
-from streamtable_cli.output import AsJson, count, duration, note, show_json, show_table
+from streamtable_cli.output import AsJson, note, show_json, show_table
 
 HEAD = ("what", "how much", "why")
 LIMITS_HEAD = ("what breaks first", "used", "in numbers", "what to change")

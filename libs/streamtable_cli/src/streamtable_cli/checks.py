@@ -15,8 +15,8 @@ from streamtable.graph.topic_settings import topic_warnings
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning
+from streamtable_admin.text import count
 from streamtable_admin.topic_plan import plan_topics
-from streamtable_cli.output import count
 
 DISK_PROBLEM_BYTES, DISK_WARNING_BYTES = 200 << 20, 2 << 30
 

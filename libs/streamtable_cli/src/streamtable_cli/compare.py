@@ -17,9 +17,10 @@ from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.lag import readable
 from streamtable_admin.offsets import named_tables
 from streamtable_admin.reading import read_to
+from streamtable_admin.text import count, printable
 from streamtable_cli.consistent_cut import Cut, Rows, apply, cuts_of
 from streamtable_cli.decoding import Schemas, decoder_of
-from streamtable_cli.output import AsJson, count, note, printable, show_json, show_table
+from streamtable_cli.output import AsJson, note, show_json, show_table
 from streamtable_cli.session import session_of
 
 CHUNK_OFFSETS = 1_000_000
@@ -58,8 +59,17 @@ class Part:
 
 @dataclass
 class Tables:
-    """The comparison of both tables; `differences` holds the first few."""
+    """The comparison of both tables.
 
+    Attributes:
+        names: The topics of both.
+        decoder: Decodes their rows.
+        limit: The maximum number of `differences`, which are the first ones.
+    """
+
+    names: tuple[str, str]
+    decoder: Decoder
+    limit: int
     parts: dict[int, Part] = field(default_factory=dict)
     differences: list[RowDifference] = field(default_factory=list)
 
@@ -74,6 +84,36 @@ class Tables:
     @property
     def rewritten(self) -> int:
         return sum(part.rewritten for part in self.parts.values())
+
+    def add(self, number: int, old: Rows, new: Rows) -> None:
+        """Compare the rows of one partition."""
+        part = self.parts[number] = Part((len(old), len(new)), (_digest(old), _digest(new)))
+        if part.rows[0] == part.rows[1] and part.digests[0] == part.digests[1]:
+            return
+        for key in sorted(old.keys() | new.keys()):
+            one, other = old.get(key), new.get(key)
+            if one == other:
+                continue
+            if one is not None and other is not None and self._same_value(one, other):
+                part.rewritten += 1
+                continue
+            part.differing += 1
+            if len(self.differences) < self.limit:
+                self.differences.append(RowDifference(number, key, one, other))
+
+    def _same_value(self, old: bytes, new: bytes) -> bool:
+        """Return whether a codec decodes both to the same value. Without a codec only equal bytes are the same."""
+        one, other = (self.decoder.value(name, row) for name, row in zip(self.names, (old, new), strict=True))
+        return (
+            one.kind == other.kind and _alike(one.value, other.value) and not (one.problem or other.problem)
+        )
+
+    def shown(self) -> Iterator[tuple[int, DecodedValue, list[DecodedValue | None]]]:
+        """Yield the partition, the key and both rows of each difference, decoded."""
+        for each in self.differences:
+            values = zip(self.names, (each.old, each.new), strict=True)
+            rows = [None if value is None else self.decoder.value(name, value) for name, value in values]
+            yield each.partition, self.decoder.key(self.names[0], each.key), rows
 
 
 def compare(
@@ -134,16 +174,17 @@ def compare(
         others = [] if state else sorted({*_states(cluster, old), *_states(cluster, new)})
         found = None
         if len(there) == 2:  # noqa: PLR2004 - both
-            found = _compare_tables(cluster, tables, cuts, decoder, limit)
+            found = Tables(tables, decoder, limit)
+            _compare_tables(cluster, found, cuts)
     if len(there) == 1:
         raise Refused(f"only {there[0]!r} exists: groups with and without a table have no rows to compare")
     if state and not there:
         raise NotFound(f"there is neither {tables[0]!r} nor {tables[1]!r}: see `streamtable group describe`")
-    report = _document(old, new, shared, cuts, found, decoder, tables) | {"states_not_compared": others}
+    report = _document((old, new), shared, cuts, found) | {"states_not_compared": others}
     if as_json:
         show_json(report)
     else:
-        _show(old, new, cuts, found, decoder, tables)
+        _show((old, new), cuts, found)
         _say(cuts, found, others)
     behind = wait == 0 and any(any(cut.lag) for cut in cuts)
     if behind or not report["comparable"] or (found and found.differing):
@@ -158,10 +199,8 @@ def _states(cluster: Cluster, group: str) -> list[str]:
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-def _compare_tables(
-    cluster: Cluster, tables: tuple[str, str], cuts: Sequence[Cut], decoder: Decoder, limit: int
-) -> Tables:
-    known = cluster.admin.topic_partitions()
+def _compare_tables(cluster: Cluster, found: Tables, cuts: Sequence[Cut]) -> None:
+    tables, known = found.names, cluster.admin.topic_partitions()
     counts = [known[table] for table in tables]
     if counts[0] != counts[1]:
         raise Refused(
@@ -180,11 +219,13 @@ def _compare_tables(
                     "deleted, or has lost records at its end"
                 ).at(*place)
             starts[place], ends[place] = low, max(low, stable[place].high if position is None else position)
-    found = Tables()
-    total = sum(ends[place] - start for place, start in starts.items())
-    with cluster.observer.reading(total) as advance:
+    sizes = [
+        sum(ends[place] - starts[place] for place in (TopicPartition(table, number) for table in tables))
+        for number in range(counts[0])
+    ]
+    with cluster.observer.reading(sum(sizes)) as advance:
         done = 0
-        for numbers in _chunks(tables, starts, ends, counts[0]):
+        for numbers in _chunks(sizes):
             places = [TopicPartition(table, number) for table in tables for number in numbers]
             rows: dict[TopicPartition, Rows] = {place: {} for place in places}
             chunk = {place: starts[place] for place in places}
@@ -192,58 +233,25 @@ def _compare_tables(
                 cluster, chunk, {p: ends[p] for p in places}, complete=True, advance=_from(advance, done)
             ):
                 apply(rows[batch.place], batch)
-            done += sum(ends[place] - starts[place] for place in places)
+            done += sum(sizes[number] for number in numbers)
             for number in numbers:
-                pair = (rows[TopicPartition(tables[0], number)], rows[TopicPartition(tables[1], number)])
-                found.parts[number] = _compare(number, tables, pair, decoder, found.differences, limit)
-    return found
+                found.add(number, *(rows[TopicPartition(table, number)] for table in tables))
 
 
 def _from(advance: Callable[[int], None], before: int) -> Callable[[int], None]:
     return lambda done: advance(before + done)
 
 
-def _chunks(
-    tables: tuple[str, str],
-    starts: dict[TopicPartition, int],
-    ends: dict[TopicPartition, int],
-    partitions: int,
-) -> Iterator[list[int]]:
-    """Yield the partitions that are read together."""
+def _chunks(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the partitions that are read together, by the offsets of each."""
     chunk, size = list[int](), 0
-    for number in range(partitions):
-        more = sum(ends[p] - starts[p] for p in (TopicPartition(table, number) for table in tables))
+    for number, more in enumerate(sizes):
         if chunk and size + more > CHUNK_OFFSETS:
             yield chunk
             chunk, size = [], 0
         chunk.append(number)
         size += more
     yield chunk
-
-
-def _compare(
-    number: int,
-    tables: tuple[str, str],
-    rows: tuple[Rows, Rows],
-    decoder: Decoder,
-    differences: list[RowDifference],
-    limit: int,
-) -> Part:
-    old, new = rows
-    part = Part((len(old), len(new)), (_digest(old), _digest(new)))
-    if part.rows[0] == part.rows[1] and part.digests[0] == part.digests[1]:
-        return part
-    for key in sorted(old.keys() | new.keys()):
-        one, other = old.get(key), new.get(key)
-        if one == other:
-            continue
-        if one is not None and other is not None and _same_value(decoder, tables, one, other):
-            part.rewritten += 1
-            continue
-        part.differing += 1
-        if len(differences) < limit:
-            differences.append(RowDifference(number, key, one, other))
-    return part
 
 
 def _digest(rows: Rows) -> int:
@@ -253,12 +261,6 @@ def _digest(rows: Rows) -> int:
         text = len(key).to_bytes(8, "big") + key + value
         total += int.from_bytes(blake2b(text, digest_size=16).digest(), "big")
     return total % _SUM
-
-
-def _same_value(decoder: Decoder, tables: tuple[str, str], old: bytes, new: bytes) -> bool:
-    """Return whether a codec decodes both to the same value. Without a codec only equal bytes are the same."""
-    one, other = decoder.value(tables[0], old), decoder.value(tables[1], new)
-    return one.kind == other.kind and _alike(one.value, other.value) and not (one.problem or other.problem)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -274,24 +276,13 @@ def _alike(one: Any, other: Any) -> bool:
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
-def _shown(decoder: Decoder, table: str, value: bytes | None) -> DecodedValue | None:
-    return decoder.value(table, value) if value is not None else None
-
-
 def _hex(total: int) -> str:
     return f"{total % _SUM:032x}"
 
 
 def _document(
-    old: str,
-    new: str,
-    shared: list[str],
-    cuts: Sequence[Cut],
-    found: Tables | None,
-    decoder: Decoder,
-    tables: tuple[str, str],
+    names: tuple[str, str], shared: list[str], cuts: Sequence[Cut], found: Tables | None
 ) -> dict[str, Any]:
-    names = (old, new)
     comparable = {cut.partition: cut.comparable for cut in cuts}
     compared: dict[str, Any] | None = None
     if found is not None:
@@ -303,15 +294,12 @@ def _document(
             "same_value_in_other_bytes": found.rewritten,
             "differences": [
                 {
-                    "partition": each.partition,
-                    "comparable": comparable.get(each.partition, False),
-                    "key": decoder.key(tables[0], each.key).document(),
-                    **{
-                        name: shown.document() if (shown := _shown(decoder, table, value)) else None
-                        for name, table, value in zip(names, tables, (each.old, each.new), strict=True)
-                    },
+                    "partition": number,
+                    "comparable": comparable.get(number, False),
+                    "key": key.document(),
+                    **{name: row and row.document() for name, row in zip(names, rows, strict=True)},
                 }
-                for each in found.differences
+                for number, key, rows in found.shown()
             ],
         }
     return {
@@ -338,36 +326,18 @@ def _partition(cut: Cut, found: Tables | None) -> dict[str, Any]:
     }
 
 
-def _show(
-    old: str, new: str, cuts: Sequence[Cut], found: Tables | None, decoder: Decoder, tables: tuple[str, str]
-) -> None:
+def _show(names: tuple[str, str], cuts: Sequence[Cut], found: Tables | None) -> None:
     rows = []
     for cut in cuts:
         part = found.parts.get(cut.partition, Part()) if found else Part()
         offsets = [" ".join(map(str, each.values())) for each in (cut.old, cut.new)]
         same_input = "the same" if cut.comparable else "differs"
         rows.append((cut.partition, *offsets, same_input, *cut.lag, *part.rows, part.differing))
-    show_table(
-        (
-            "partition",
-            f"at: {old}",
-            f"at: {new}",
-            "input",
-            "lag",
-            "lag of the new",
-            "rows",
-            "rows of the new",
-            "differing",
-        ),
-        rows,
-    )
-    for each in found.differences if found else ():
-        values = (
-            f"{name} {_shown(decoder, table, value) or 'has no row'}"
-            for name, table, value in zip((old, new), tables, (each.old, each.new), strict=True)
-        )
-        key = decoder.key(tables[0], each.key)
-        print(printable(f"partition {each.partition}, key {key}: {'; '.join(values)}"))
+    sides = ("input", "lag", "lag of the new", "rows", "rows of the new", "differing")
+    show_table(("partition", *(f"at: {name}" for name in names), *sides), rows)
+    for number, key, values in found.shown() if found else ():
+        said = (f"{name} {value or 'has no row'}" for name, value in zip(names, values, strict=True))
+        print(printable(f"partition {number}, key {key}: {'; '.join(said)}"))
 
 
 def _say(cuts: Sequence[Cut], found: Tables | None, others: Sequence[str]) -> None:

@@ -15,22 +15,11 @@ from streamtable_admin.deadletter_log import (
     parse_name,
 )
 from streamtable_admin.decode import DecodedValue, Decoder, headers_document
+from streamtable_admin.text import at, count, one_line, printable
 from streamtable_cli.deadletter_filter import Error, Grep, OriginTopic, Since, Until, filter_of
 from streamtable_cli.decoding import Graph, Schemas, decoder_of
 from streamtable_cli.groups import GroupName
-from streamtable_cli.output import (
-    AsJson,
-    AsJsonLines,
-    at,
-    count,
-    note,
-    one_line,
-    printable,
-    show_json,
-    show_json_line,
-    show_line,
-    show_table,
-)
+from streamtable_cli.output import AsJson, AsJsonLines, note, show_json, show_json_line, show_line, show_table
 from streamtable_cli.session import session_of
 from streamtable_cli.tail import Partitions
 

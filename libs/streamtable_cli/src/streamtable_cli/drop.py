@@ -21,11 +21,19 @@ from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.declared import load
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.offsets import named_tables, unread
+from streamtable_admin.text import count
 from streamtable_cli.consistent_cut import pending_calls
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_groups
-from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
-from streamtable_cli.reset import CHANGE_S, OWN, agreed, left_tables, may_be_states, refuse_members
+from streamtable_cli.output import AsJson, note, show_json, show_line, show_table
+from streamtable_cli.reset import (
+    CHANGE_S,
+    OWN,
+    left_tables,
+    may_be_states,
+    refuse_members,
+    refuse_unconfirmed,
+)
 from streamtable_cli.session import session_of
 from streamtable_cli.topics import DECLARED
 
@@ -96,8 +104,7 @@ def drop(
         if not as_json:
             _show(found)
         _refuse_letters(found, given_up=with_dead_letters)
-        if not yes and not agreed(as_json=as_json):
-            raise Refused("nothing was changed: give --yes to confirm")
+        refuse_unconfirmed(yes=yes, as_json=as_json)
     with session.cluster(at_least=CHANGE_S) as cluster:
         refuse_members(cluster, group)  # the prompt may have been open for a while
         cluster.admin.delete_group(group)

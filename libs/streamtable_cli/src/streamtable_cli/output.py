@@ -12,24 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamtable_admin.findings import Finding, Level
-from streamtable_admin.text import as_json, at, count, duration, one_line, printable, printable_lines
-
-__all__ = [
-    "AsJson",
-    "AsJsonLines",
-    "at",
-    "console",
-    "count",
-    "duration",
-    "note",
-    "one_line",
-    "printable",
-    "show_findings",
-    "show_json",
-    "show_json_line",
-    "show_line",
-    "show_table",
-]
+from streamtable_admin.text import as_json, one_line, printable, printable_lines
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON: one object per line.")]
@@ -46,10 +29,10 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, markup=False, highlight=False, emoji=False, width=width)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table, with columns of numbers aligned to the right. Control characters are escaped."""
     rows = [list(row) for row in rows]
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for number, name in enumerate(columns):
         numbers = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")

@@ -33,9 +33,10 @@ from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
 from streamtable_admin.offsets import TablePosition, named_tables
 from streamtable_admin.recreated_inputs import accepted_places, refuse_left_out
+from streamtable_admin.text import count
 from streamtable_cli.groups import GroupName
 from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
-from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
+from streamtable_cli.output import AsJson, note, show_json, show_line, show_table
 from streamtable_cli.session import CommandSession, session_of
 
 CHANGE_S = 30.0
@@ -112,14 +113,14 @@ def reset(
         recreated = accepted_places(cluster, group, committed, accepted=accept_recreated)
         read = {*committed, *recreated}  # the broker drops the offsets of deleted topics
         tables = _tables(cluster, group, committed)
-        named = {*(targets or ()), *(topic or ())}
         known = cluster.admin.topic_partitions()
         asked = {*places_to_reset(cluster, group, read, targets, topic or [])}
         own = {f"{group}-{name}" for name in _ENDED}
         # With expired offsets it has read nothing, as far as is known; its own topics have their records all the same. Without
         # a table a part of the inputs may be set: the others do not hold the pending records again.
         whole = asked >= {place for place in read if place.topic not in own}
-        ended = own & ({*known} if empty_table else {place.topic for place in read if whole}) - named
+        ended = own & ({*known} if empty_table else {place.topic for place in read if whole})
+        ended -= {*(targets or topic or ())}
         pending = {TopicPartition(name, number) for name in ended for number in range(known[name])}
         marks = dict(cluster.admin.watermarks(sorted(asked - pending)))
         moves = target_moves(cluster, to, targets, committed, marks)
@@ -132,13 +133,13 @@ def reset(
             again = [m for m in moves if targets is None or m.after < marks[m.place].high]
             _refuse_purged(cluster, group, again, marks)
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
+        emptied = tables if empty_table else []
         if not as_json:
-            _show(moves, marks, tables if empty_table else (), ended)
-        if not yes and not agreed(as_json=as_json):
-            raise Refused("nothing was changed: give --yes to confirm")
-        _apply(session, group, moves, tables if empty_table else ())
+            _show(moves, marks, emptied, ended)
+        refuse_unconfirmed(yes=yes, as_json=as_json)
+        _apply(session, group, moves, emptied)
     if as_json:
-        first, others = (tables[0], tables[1:]) if empty_table else (None, [])
+        first, others = next(iter(emptied), None), emptied[1:]
         documents = list(map(_document, moves))
         show_json({"group": group, "emptied": first, "emptied_too": others, "moves": documents})
     else:
@@ -242,8 +243,10 @@ def _refuse_purged(
             )
 
 
-def agreed(*, as_json: bool) -> bool:
-    return not as_json and sys.stdin.isatty() and typer.confirm("Do it?", err=True)
+def refuse_unconfirmed(*, yes: bool, as_json: bool) -> None:
+    """Raise `Refused` unless --yes was given, or the person at the terminal agrees."""
+    if not yes and (as_json or not sys.stdin.isatty() or not typer.confirm("Do it?", err=True)):
+        raise Refused("nothing was changed: give --yes to confirm")
 
 
 # ---- the reset ------------------------------------------------------------------------------------------------------

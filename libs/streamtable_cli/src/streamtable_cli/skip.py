@@ -23,7 +23,7 @@ from streamtable_admin.reading import read_to
 from streamtable_admin.recreated_inputs import recreated_inputs
 from streamtable_cli.groups import GroupName
 from streamtable_cli.output import AsJson, note, show_json, show_table
-from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
+from streamtable_cli.reset import CHANGE_S, refuse_members, refuse_unconfirmed
 from streamtable_cli.session import session_of
 
 OPEN_S = 30.0
@@ -61,8 +61,7 @@ def skip(
                 ("group", "topic", "partition", "record", "continues at", "dead letters"),
                 [(group, topic, partition, offset, offset + 1, f"{group}-dead-letters")],
             )
-        if not yes and not agreed(as_json=as_json):
-            raise Refused("nothing was changed: give --yes to confirm")
+        refuse_unconfirmed(yes=yes, as_json=as_json)
         patient = replace(cluster, timeout=max(cluster.timeout, CHANGE_S))
         _skip(patient, group, record, committed)
     if as_json:

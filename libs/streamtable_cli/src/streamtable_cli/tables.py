@@ -17,18 +17,9 @@ from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.lag import readable
 from streamtable_admin.reading import follow, read_to
 from streamtable_admin.records import TopicRecord, record_at, records_of
+from streamtable_admin.text import at, count, duration, printable
 from streamtable_cli.decoding import Graph, KeyType, Schemas, decoder_of, key_bytes
-from streamtable_cli.output import (
-    AsJson,
-    AsJsonLines,
-    at,
-    count,
-    duration,
-    note,
-    printable,
-    show_json,
-    show_json_line,
-)
+from streamtable_cli.output import AsJson, AsJsonLines, note, show_json, show_json_line
 from streamtable_cli.session import CommandSession, session_of
 
 app = typer.Typer(no_args_is_help=True, help="Tables: their rows, read from the changelog topic.")

@@ -9,8 +9,9 @@ from streamtable_admin.decode import DecodedValue, Decoder, headers_document
 from streamtable_admin.lag import readable
 from streamtable_admin.reading import follow, read_to
 from streamtable_admin.records import TopicRecord, last_records, records_of, starts_at
+from streamtable_admin.text import at, printable
 from streamtable_cli.decoding import Graph, Schemas, decoder_of
-from streamtable_cli.output import AsJsonLines, at, printable, show_json_line
+from streamtable_cli.output import AsJsonLines, show_json_line
 from streamtable_cli.session import session_of
 from streamtable_cli.times import milliseconds
 

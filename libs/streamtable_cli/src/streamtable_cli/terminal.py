@@ -10,7 +10,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -27,10 +26,17 @@ class Terminal(ReadObserver):
 
     @contextmanager
     def reading(self, offsets: int) -> Iterator[Callable[[int], None]]:
-        """Show the progress over this number of offsets."""
+        """Show the progress over this number of offsets, once the read has taken a while."""
         progress = bar(TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        task, began = progress.add_task("reading", total=offsets), time.monotonic()
+
+        def advance(done: int) -> None:
+            if time.monotonic() - began >= BAR_AFTER_S:
+                progress.start()  # does nothing once it has started
+            progress.update(task, completed=done)
+
         try:
-            yield _Advance(progress, offsets)
+            yield advance
         finally:
             progress.stop()
 
@@ -44,21 +50,3 @@ class Terminal(ReadObserver):
 def bar(*columns: ProgressColumn) -> Progress:
     """Return a progress bar on standard error, which shows itself on a terminal only."""
     return Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-
-
-class _Advance:
-    """Moves the bar, which appears only once the read has taken a while."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._began = time.monotonic()
-        self._task: TaskID | None = None
-
-    def __call__(self, done: int) -> None:
-        if self._task is None:
-            if time.monotonic() - self._began < BAR_AFTER_S:
-                return
-            self._task = self._progress.add_task("reading", total=self._total)
-            self._progress.start()
-        self._progress.update(self._task, completed=done)

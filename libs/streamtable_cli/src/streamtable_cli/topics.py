@@ -11,9 +11,10 @@ from streamtable.base.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 from streamtable_admin.declaration import declaration_of, yaml_of
 from streamtable_admin.declared import Defaults, load
+from streamtable_admin.text import count
 from streamtable_admin.topic_plan import TopicPlan, plan_topics
 from streamtable_cli.modules import load_groups
-from streamtable_cli.output import AsJson, count, show_json, show_table
+from streamtable_cli.output import AsJson, show_json, show_table
 from streamtable_cli.session import CommandSession, session_of
 from streamtable_cli.tail import tail
 

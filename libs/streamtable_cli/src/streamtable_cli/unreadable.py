@@ -17,7 +17,7 @@ from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
 from streamtable_admin.findings import Finding, ok, problem, warning
 from streamtable_admin.reading import read_to
-from streamtable_cli.output import count
+from streamtable_admin.text import count
 
 NEWEST = 5_000
 """The number of offsets at the end of each partition that are read, so that the check takes seconds for any table."""

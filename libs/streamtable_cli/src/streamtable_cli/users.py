@@ -11,7 +11,8 @@ from rich.text import Text
 from streamtable.errors import ConfigurationError
 from streamtable_admin.acls import AclPlan, plan_declared_acls
 from streamtable_admin.declared import Declared, load
-from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_admin.text import count
+from streamtable_cli.output import AsJson, note, show_json, show_table
 from streamtable_cli.session import CommandSession, session_of
 from streamtable_cli.topics import CHANGE_S, DECLARED, File
 

@@ -15,8 +15,9 @@ from streamtable.errors import RetryLater, StreamtableError
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.reading import follow
+from streamtable_admin.text import count
 from streamtable_cli.modules import load_group
-from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_cli.output import AsJson, note, show_json, show_table
 from streamtable_cli.session import session_of
 from streamtable_cli.terminal import bar
 from streamtable_cli.visits import Run, follow_run, rows_at_most, start, states_document
