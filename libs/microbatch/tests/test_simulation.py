@@ -29,6 +29,7 @@ from microbatch.embedded import EmbeddedTasks
 from microbatch.partition_rows import CentralRows
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Found, WriteResult
+from microbatch.task import Surroundings
 from microbatch.tasks import BatchTasks
 from streamtable import Json, Stream, String
 from streamtable.base.types import Committed, TopicPartition
@@ -78,22 +79,15 @@ class Life:
             instance, commit_interval=0.001, poll_records=5, poll_timeout=0.01, standby=standby
         )
         reached = lambda name: world.meddle(self, name)  # noqa: E731
+        around = Surroundings(world.graph, world.clock, reached, BATCH_METRICS)
         tasks: Any
         self.stores: Any
         if world.kind == "central":
             self.stores = MemoryStores()
-            tasks = BatchTasks(
-                world.graph,
-                Driver(world, self),
-                world.clock,
-                BATCH_METRICS,
-                reached,
-                deadline=1.0,
-                attempt=0.5,
-            )
+            tasks = BatchTasks(around, Driver(world, self), deadline=1.0, attempt=0.5)
         else:
             self.stores = world.disk_of(instance)
-            tasks = EmbeddedTasks(world.graph, world.clock, BATCH_METRICS, reached)
+            tasks = EmbeddedTasks(around)
         log = world.kafka.process(name)
         self.processor = GroupProcessor(
             world.graph,

@@ -12,7 +12,7 @@ from microbatch import Batch, BatchMetrics, InMemoryStore, MicroBatch, Rows, Sen
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.stores.port import WriteResult
 from microbatch.stores.versions import ledger_key
-from microbatch.task import BatchTask
+from microbatch.task import BatchTask, Surroundings
 from microbatch.tasks import BatchTasks
 from streamtable import Long, OnError, Stream, String
 from streamtable.base.failpoint import no_failpoint
@@ -51,7 +51,8 @@ class Measured:
 
     def __call__(self, clock: Any, failpoint: Any) -> BatchTasks:
         metrics = BatchMetrics.register(self._registry)
-        return BatchTasks(self._graph, MemoryDriver(MemoryServer(), tenant="g"), clock, metrics, failpoint)
+        around = Surroundings(self._graph, clock, failpoint, metrics)
+        return BatchTasks(around, MemoryDriver(MemoryServer(), tenant="g"))
 
     def sample(self, name: str, **labels: str) -> float | None:
         return self._registry.get_sample_value(f"streamtable_{name}", {"group": "g", **labels})

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from microbatch import Batch, BatchMetrics, MicroBatch, Rows, Send
+from microbatch import Batch, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver, MemoryServer
+from microbatch.task import Surroundings
 from microbatch.tasks import BatchTasks
 from streamtable import Long, Stream, String
 from streamtable.base.tracing import contexts
@@ -76,8 +76,8 @@ def test_store_reads_are_spans_of_the_batch_and_writes_of_the_commit(process: An
     group = MicroBatch("g", inputs=[EVENTS], outputs=[OUT], rows=[TOTALS], process=process, max_wait=0.1)
 
     def tasks(clock: Any, failpoint: Any) -> BatchTasks:
-        metrics, driver = BatchMetrics.register(CollectorRegistry()), MemoryDriver(MemoryServer(), tenant="g")
-        return BatchTasks(group, driver, clock, metrics, failpoint, tracer=listener)
+        around = Surroundings(group, clock, failpoint, tracer=listener)
+        return BatchTasks(around, MemoryDriver(MemoryServer(), tenant="g"))
 
     with Tester(partitions=1) as tester:
         tester.kafka.shared_tracer = listener
@@ -102,8 +102,8 @@ def test_records_sent_ahead_of_the_commit_have_the_trace_context_of_the_batch() 
     group = MicroBatch("g", inputs=[EVENTS], outputs=[OUT], process=ahead, max_wait=0.1)
 
     def tasks(clock: Any, failpoint: Any) -> BatchTasks:
-        metrics, driver = BatchMetrics.register(CollectorRegistry()), MemoryDriver(MemoryServer(), tenant="g")
-        return BatchTasks(group, driver, clock, metrics, failpoint, tracer=listener)
+        around = Surroundings(group, clock, failpoint, tracer=listener)
+        return BatchTasks(around, MemoryDriver(MemoryServer(), tenant="g"))
 
     with Tester(partitions=1) as tester:
         tester.kafka.shared_tracer = listener

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from contracts.records import Follow, Tweet
-from microbatch import BatchMetrics, MicroBatch
+from microbatch import MicroBatch
 from microbatch.stores.memory import MemoryDriver, MemoryServer
+from microbatch.task import Surroundings
 from microbatch.tasks import BatchTasks
 from servicekit.process.tracing import TraceSettings, tracing
 from servicekit_testing.trace_collector import TraceCollector, collecting
@@ -24,8 +23,7 @@ ID: Final = "0af76519-16cd-43dd-8448-eb211c80319c"
 def tasks_of(group: MicroBatch, tracer: Tracer) -> MakeTasks:
     def make(clock: Clock, failpoint: Failpoint) -> BatchTasks:
         driver = MemoryDriver(MemoryServer(), tenant=group.name)
-        metrics = BatchMetrics.register(CollectorRegistry())
-        return BatchTasks(group, driver, clock, metrics, failpoint, tracer=tracer)
+        return BatchTasks(Surroundings(group, clock, failpoint, tracer=tracer), driver)
 
     return make
 

@@ -11,18 +11,12 @@ from heapq import nsmallest
 from zlib import crc32
 
 from microbatch.batch import Batch
-from microbatch.beginnings import Beginnings
 from microbatch.committed_state import over_central_store, refuse_offsets
-from microbatch.declaration import DeclaredBatch
 from microbatch.kinds import Kinds
-from microbatch.metrics import BatchMetrics
 from microbatch.partition_rows import Changes
 from microbatch.rows import BatchWrites, StoredRows, written
 from microbatch.stores.port import Row
 from microbatch.task import BatchTask, Surroundings
-from streamtable.base.clock import Clock
-from streamtable.base.failpoint import Failpoint
-from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Committed, NextOffset
 from streamtable.errors import GraphError, SerializationError
 from streamtable.graph.custom_task import TaskServices
@@ -129,23 +123,11 @@ class EmbeddedTasks:
     """Tasks of a micro-batch over its own changelog; implements `CustomTasks`.
 
     Args:
-        group: The graph, with its table.
-        clock: Wall-clock and monotonic time.
-        metrics: The metrics to update.
-        failpoint: Called between any two steps.
-        tracer: Traces batches.
+        around: The parts that all tasks of the process share; its group has a table.
     """
 
-    def __init__(
-        self,
-        group: DeclaredBatch,
-        clock: Clock,
-        metrics: BatchMetrics,
-        failpoint: Failpoint,
-        *,
-        tracer: Tracer = UNTRACED,
-    ) -> None:
-        self._around = Surroundings(group, clock, metrics, failpoint, tracer, Beginnings(group))
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
         self._owners = KeyOwners()
 
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> BatchTask:

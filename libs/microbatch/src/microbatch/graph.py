@@ -4,11 +4,9 @@ PIECES = Rows("pieces", value=Avro(FOLLOWER_PIECE))
 AUTHORS = MicroBatch("authors", inputs=[TWEETS, FOLLOWS], process=fold, outputs=[FACTS], rows=[PIECES])
 """
 
-from prometheus_client import CollectorRegistry
-
 from microbatch.declaration import DeclaredBatch
 from microbatch.embedded import EmbeddedTasks
-from microbatch.metrics import BatchMetrics
+from microbatch.task import Surroundings
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 
@@ -43,7 +41,7 @@ class MicroBatch(DeclaredBatch):
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> EmbeddedTasks:
         """Return the factory of its tasks with embedded rows, as in a process without a central store."""
-        return EmbeddedTasks(self, clock, BatchMetrics.register(CollectorRegistry()), failpoint)
+        return EmbeddedTasks(Surroundings(self, clock, failpoint))
 
     def __repr__(self) -> str:
         return f"MicroBatch({self.name!r})"

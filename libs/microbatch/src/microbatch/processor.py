@@ -11,6 +11,7 @@ from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.store_settings import service_driver
 from microbatch.stores.port import Driver
+from microbatch.task import Surroundings
 from microbatch.tasks import BatchTasks
 from streamtable import Guarantee, Kafka, Settings
 from streamtable.app import MEMORY_BYTES, CommonOptions, common_options, local_stores
@@ -89,22 +90,19 @@ class BatchProcessor(GroupProcessor):
         failpoint = given.pop("failpoint", None)
         clock, reached = SystemClock(), failpoint_at(failpoint) if failpoint else no_failpoint
         numbers, tracer = batch_metrics or BatchMetrics.register(CollectorRegistry()), tracer_of(kafka)
+        shared = clock, reached, numbers, tracer
         if store is not None:
             group, stores = group.over_central_store(), local_stores(None)
             tasks: CustomTasks = BatchTasks(
-                group,
+                Surroundings(group, *shared),
                 store,
-                clock,
-                numbers,
-                reached,
                 plain=plain_writes,
                 deadline=store_deadline,
                 attempt=store_attempt,
-                tracer=tracer,
             )
         else:
             stores = _local_stores(group, state_dir, memory_bytes)
-            tasks = EmbeddedTasks(group, clock, numbers, reached, tracer=tracer)
+            tasks = EmbeddedTasks(Surroundings(group, *shared))
         instance = own_instance_id(group.name, given.pop("instance_id", None))
         settings = ProcessorSettings(
             instance.name,

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from microbatch.batch import Batch, Send
 from microbatch.beginnings import Beginnings
@@ -28,7 +29,7 @@ from microbatch.rows import NO_WRITES, BatchWrites
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import Origin
 from streamtable.base.failpoint import Failpoint
-from streamtable.base.tracing import Tracer
+from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import (
     ConfigurationError,
@@ -75,17 +76,27 @@ class Done:
     written: BatchWrites
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Surroundings:
-    """The parts that all tasks of a process share."""
+    """The parts that all tasks of a process share.
+
+    Attributes:
+        group: The graph.
+        clock: Wall-clock and monotonic time, and pauses between attempts.
+        failpoint: Called between any two steps.
+        metrics: The metrics to update; default: metrics in a new registry.
+        tracer: The tracer that gets a span for each batch.
+    """
 
     group: DeclaredBatch
     clock: Clock
-    metrics: BatchMetrics
     failpoint: Failpoint
-    tracer: Tracer
-    beginnings: Beginnings
-    bisectors: defaultdict[int, PoisonBisector] = field(default_factory=lambda: defaultdict(PoisonBisector))
+    metrics: BatchMetrics = field(default_factory=lambda: BatchMetrics.register(CollectorRegistry()))
+    tracer: Tracer = UNTRACED
+
+    def __post_init__(self) -> None:
+        self.beginnings = Beginnings(self.group)
+        self.bisectors: defaultdict[int, PoisonBisector] = defaultdict(PoisonBisector)
 
 
 class BatchTask:

@@ -2,19 +2,14 @@
 
 from collections.abc import Mapping
 
-from microbatch.beginnings import Beginnings
 from microbatch.committed_state import committed_state_of, refuse_offsets
-from microbatch.declaration import DeclaredBatch
 from microbatch.kinds import Kinds
-from microbatch.metrics import BatchMetrics, MeteredDriver
+from microbatch.metrics import MeteredDriver
 from microbatch.partition_rows import CentralRows
 from microbatch.stores.port import Driver, Row
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import PLAIN, CommittedState, Ledger, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
-from streamtable.base.clock import Clock
-from streamtable.base.failpoint import Failpoint
-from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Committed
 from streamtable.errors import Migrated, RetryLater, StateLost
 from streamtable.tables.position import TablePosition
@@ -35,37 +30,25 @@ class BatchTasks:
     """Tasks of a micro-batch over one tenant of a central store; implements `CustomTasks`.
 
     Args:
-        group: The graph.
+        around: The parts that all tasks of the process share. Its tracer also gets a span for each call of the store.
         driver: The driver of the store; closed with this.
-        clock: Monotonic time, and pauses between attempts.
-        metrics: The metrics to update.
-        failpoint: Called between any two steps.
         plain: Whether rows have no versions and are written without condition.
         deadline: The seconds for a call of the store with all its attempts.
         attempt: The seconds for one attempt.
-        tracer: The tracer that gets a span for each batch and each of its store calls.
     """
 
     def __init__(
         self,
-        group: DeclaredBatch,
+        around: Surroundings,
         driver: Driver,
-        clock: Clock,
-        metrics: BatchMetrics,
-        failpoint: Failpoint,
         *,
         plain: bool = False,
         deadline: float = 10.0,
         attempt: float = 3.0,
-        tracer: Tracer = UNTRACED,
     ) -> None:
-        self._store = RemoteStore(
-            MeteredDriver(driver, metrics, group.name, tracer),
-            deadline=deadline,
-            attempt=attempt,
-            clock=clock,
-        )
-        self._around = Surroundings(group, clock, metrics, failpoint, tracer, Beginnings(group))
+        metered = MeteredDriver(driver, around.metrics, around.group.name, around.tracer)
+        self._store = RemoteStore(metered, deadline=deadline, attempt=attempt, clock=around.clock)
+        self._around = around
         self._plain = plain
         self._refused: dict[int, CommittedState] = {}
 

@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from microbatch.committed_state import committed_state_of
 from microbatch.graph import MicroBatch
-from microbatch.metrics import BatchMetrics
 from microbatch.rows import Rows
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.stores.port import Driver, Row
 from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
+from microbatch.task import Surroundings
 from microbatch.tasks import BatchTasks
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
@@ -45,8 +43,7 @@ class InMemoryStore:
 
     def __call__(self, clock: Clock, failpoint: Failpoint) -> BatchTasks:
         """Make the tasks of a process that starts."""
-        metrics = BatchMetrics.register(CollectorRegistry())
-        return BatchTasks(self._group, self._driver(), clock, metrics, failpoint, plain=self._plain)
+        return BatchTasks(Surroundings(self._group, clock, failpoint), self._driver(), plain=self._plain)
 
     def of(self, group: MicroBatch) -> "InMemoryStore":
         """Return the same store for the next version of the program: `tester.start(NEXT, tasks=store.of(NEXT))`."""
