@@ -63,7 +63,7 @@ def test_jobs_of_the_stack_share_a_volume_and_start_on_request_but_for_the_sched
 def test_spark_submit_is_set_to_what_jobs_set_by_themselves() -> None:
     lines = (ROOT / "infra/docker/spark.conf").read_text().splitlines()
     reported = dict(line.split() for line in lines if not line.startswith("#"))
-    meaning = session._meaning()
+    meaning = session._MEANING
     shared = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
     assert {name: reported[name] for name in shared} == {name: meaning[name] for name in shared}
 

@@ -64,7 +64,7 @@ def _every(text: str, job: str, rest: Sequence[str]) -> int:
         seconds = seconds_of(text)
         with served(os.environ):
             command = [sys.executable, "-m", _module(job), *rest]
-            repeat(command, seconds, lambda: bool(received), time.monotonic)
+            repeat(command, seconds, lambda: bool(received))
     except SparkJobError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command line
         return error.status
@@ -78,19 +78,16 @@ def seconds_of(text: str) -> float:
     return float(text)
 
 
-def repeat(
-    command: Sequence[str], seconds: float, stopping: Callable[[], bool], clock: Callable[[], float]
-) -> None:
+def repeat(command: Sequence[str], seconds: float, stopping: Callable[[], bool]) -> None:
     """Run a command repeatedly until `stopping` is true; it is then interrupted, and killed if that does not end it.
 
     Args:
         command: The command to run; its exit status is ignored.
         seconds: The interval from start to start.
         stopping: Called ten times a second; true ends the repetition.
-        clock: A monotonic clock in seconds.
     """
     while not stopping():
-        began = clock()
+        began = time.monotonic()
         # Signals of a terminal go to this process alone, which passes them on.
         with subprocess.Popen(command, start_new_session=True) as run:  # noqa: S603 - a job of ours
             while run.poll() is None and not stopping():
@@ -101,7 +98,7 @@ def repeat(
                     run.wait(STOP_S)
                 except subprocess.TimeoutExpired:
                     run.kill()
-        while not stopping() and (left := began + seconds - clock()) > 0:
+        while not stopping() and (left := began + seconds - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_S))
 
 

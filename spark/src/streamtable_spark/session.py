@@ -46,6 +46,20 @@ SHUFFLE: Final = "spark.sql.shuffle.partitions"
 LOG_LEVEL: Final = "spark.log.level"
 SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 _Options: TypeAlias = dict[str, bool | float | int | str | None]
+_MEANING: Final[_Options] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    # Else a task sorts its rows by the columns of a partition before it writes them, though nearly all have one day.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # A number of 8 bytes; Spark's usual form is one of 12 that older tools needed, and costs a tenth of writing bronze.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.hadoop.parquet.dictionary.page.size": str(DICTIONARY_BYTES),
+    # All but kafka of Spark's list: else each record of a topic that is read in batch becomes an object of Scala and back.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""The options that affect results: the same on this machine and on a cluster."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
     Raises:
         ConfigurationError: There is no Java that Spark can use, or the jars were not fetched.
     """
-    builder = SparkSession.Builder().appName(name).config(map=_meaning())
+    builder = SparkSession.Builder().appName(name).config(map=_MEANING)
     if SUBMITTED_VARIABLE not in os.environ:
         check_java()
         # Read once, by the script that starts Java: without it that script prints which settings it falls back to.
@@ -181,23 +195,6 @@ def check_java() -> None:
         raise ConfigurationError(
             f"Spark needs Java {OLDEST_JAVA} or newer; {java} says: {said.stderr.strip()}"
         )
-
-
-def _meaning() -> _Options:
-    """Return the options that affect results: the same on this machine and on a cluster."""
-    return {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.ansi.enabled": "true",
-        # Else a task sorts its rows by the columns of a partition before it writes them, though nearly all have one day.
-        "spark.sql.maxConcurrentOutputFileWriters": "4",
-        # A number of 8 bytes; Spark's usual form is one of 12 that older tools needed, and costs a tenth of writing bronze.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.hadoop.parquet.dictionary.page.size": str(DICTIONARY_BYTES),
-        # All but kafka of Spark's list: else each record of a topic that is read in batch becomes an object of Scala and back.
-        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
 
 
 def _place(local: Local, jars: Path) -> _Options:

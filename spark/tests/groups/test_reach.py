@@ -44,7 +44,7 @@ def test_each_way_is_timed_by_itself_and_held_against_the_exact_numbers(spark: S
 def test_a_folder_without_a_lake_or_without_tweets_is_refused_in_one_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("streamtable_spark.jobs.reach.connect", lambda *_: spark)
+    monkeypatch.setattr("streamtable_spark.jobs.job_args.connect", lambda *_: spark)
     lake = tmp_path / "lake"
     assert ended(main, ["--lake", str(lake), "--metrics-dir", str(tmp_path)]) == 2
     assert 'streamtable_job_failed{group="",job_name="reach"} 1.0' in (tmp_path / "reach.prom").read_text()

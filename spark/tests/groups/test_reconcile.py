@@ -59,7 +59,7 @@ def test_an_audit_of_a_group_at_work_finds_each_row_that_was_planted_among_2000_
         assert report.events >= 2_200
 
         plant(stage, (b"user-777", 5), (b"user-888", None), (b"nobody", 1))
-        monkeypatch.setattr("streamtable_spark.jobs.reconcile.connect", lambda *_: spark)
+        monkeypatch.setattr("streamtable_spark.jobs.job_args.connect", lambda *_: spark)
         assert ended(main, arguments) == 1
     said = capsys.readouterr()
     place = partition_for(b"user-777", 3)

@@ -1,9 +1,11 @@
 """Inputs that were created again are recognised by the metadata that the library commits."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from streamtable.base.ports import TopicDescription
 from streamtable.base.types import Committed, NextOffset
 from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
@@ -18,6 +20,14 @@ IDS = {"clicks": "Xy7_first", "g-retry": "Xy7_second"}
 ADVICE = "Reset the group."
 
 
+def described(ids: Mapping[str, str]) -> dict[str, TopicDescription]:
+    return {name: TopicDescription(name, 2, 1, topic_id=topic_id) for name, topic_id in ids.items()}
+
+
+def ids_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, str]:
+    return {name: each.topic_id for name, each in cluster.topics(topics).items()}
+
+
 def metadata() -> str:
     """The metadata in the form that the library writes."""
     seen = SeenInputs(17, SeenInputs.ids_of(IDS, dict.fromkeys(IDS, NextOffset(1))))
@@ -29,12 +39,14 @@ def metadata() -> str:
     ["", "x", "[]", "[" * 100_000, '{"changelog":1,"exact":true}', '{"seen":[1,"abc"]}', '{"seen":[1]}'],
 )
 def test_metadata_of_tools_and_older_versions_name_no_topics(text: str) -> None:
-    refuse_recreated("g", {Place("clicks", 0): Committed(NextOffset(5), text)}, {"clicks": "other"}, ADVICE)
+    refuse_recreated(
+        "g", {Place("clicks", 0): Committed(NextOffset(5), text)}, described({"clicks": "other"}), ADVICE
+    )
 
 
 def test_the_topics_that_were_read_are_accepted() -> None:
     committed = {Place("clicks", 0): Committed(NextOffset(5), metadata()), Place("clicks", 1): None}
-    refuse_recreated("g", committed, IDS, ADVICE)
+    refuse_recreated("g", committed, described(IDS), ADVICE)
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
@@ -46,7 +58,7 @@ def test_an_input_that_was_created_again_is_refused_with_both_ids_also_if_kafka_
         Place("g-retry", 0): Committed(NextOffset(1), metadata()),
     }
     with pytest.raises(InputLost) as refused:
-        refuse_recreated("g", committed, {**IDS, "clicks": "Xy7_third"}, ADVICE)
+        refuse_recreated("g", committed, described({**IDS, "clicks": "Xy7_third"}), ADVICE)
     for said in ("clicks was deleted", "Xy7_third", "the digest", ADVICE):
         assert said in str(refused.value)
 
@@ -56,7 +68,7 @@ def test_an_offset_that_a_tool_has_set_since_is_of_the_new_topic() -> None:
         Place("clicks", 0): Committed(NextOffset(0)),
         Place("g-retry", 0): Committed(NextOffset(1), metadata()),
     }
-    refuse_recreated("g", committed, {**IDS, "clicks": "Xy7_third"}, ADVICE)
+    refuse_recreated("g", committed, described({**IDS, "clicks": "Xy7_third"}), ADVICE)
 
 
 def test_a_rebuild_and_an_audit_of_a_group_whose_input_was_created_again_are_refused(
@@ -67,7 +79,7 @@ def test_a_rebuild_and_an_audit_of_a_group_whose_input_was_created_again_are_ref
     stage.clicks(10)
     inputs = ["user-clicks", "recreated-retry"]
     with Cluster(stage.servers) as cluster:
-        before = cluster.topic_ids(inputs)
+        before = ids_of(cluster, inputs)
         seen = SeenInputs(0, SeenInputs.ids_of(before, dict.fromkeys(inputs, NextOffset(1))))
         offsets = {
             Place(topic, 0): Committed(NextOffset(0), TablePosition(0, exact=True, seen=seen).encode())
@@ -75,7 +87,7 @@ def test_a_rebuild_and_an_audit_of_a_group_whose_input_was_created_again_are_ref
         }
         cluster.set_offsets("recreated", offsets)
         stage.recreate("user-clicks")
-        after = cluster.topic_ids(inputs)
+        after = ids_of(cluster, inputs)
     assert after["user-clicks"] != before["user-clicks"]
     common = ["--bootstrap-servers", stage.servers, "--group", "recreated", "--scenario", "click-count"]
     rebuilt = [*common, "--as", "v2", "--manifest", str(stage.folder / "v2.json")]

@@ -14,7 +14,7 @@ def test_a_count_goes_on_from_its_checkpoint_and_each_click_counts_once(
     spark: SparkSession, stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.create("spark-table", compacted=True)
-    monkeypatch.setattr("streamtable_spark.jobs.structured.connect", lambda *_: spark)
+    monkeypatch.setattr("streamtable_spark.jobs.job_args.connect", lambda *_: spark)
     arguments = [
         "--bootstrap-servers", stage.servers, "--output", "spark-table", "--metrics-dir", str(stage.folder),
         "--checkpoint", str(stage.folder / "checkpoint"),

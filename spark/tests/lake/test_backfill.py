@@ -50,7 +50,7 @@ def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_reported_as_fail
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Lake(spark, str(tmp_path)).declare(Origin("x", "parquet", {}))
-    monkeypatch.setattr("streamtable_spark.jobs.backfill.connect", lambda *_: spark)
+    monkeypatch.setattr("streamtable_spark.jobs.job_args.connect", lambda *_: spark)
     days = [*DEMO, "--from", "2026-01-01", "--to", "2026-01-02"]
     assert (
         ended(backfill.work, ["--lake", str(tmp_path), "--metrics-dir", str(tmp_path / "metrics"), *days])

@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 from spark.tests.lake.processes import dies, kill, started
 
+from streamtable_spark.demo import LAKE
 from streamtable_spark.errors import ConfigurationError, RetryLater
-from streamtable_spark.jobs import maintain
+from streamtable_spark.jobs import etl, maintain
 from streamtable_spark.jobs.formats import undisturbed
 from streamtable_spark.jobs.job_args import ended
-from streamtable_spark.jobs.lake import BRONZE, Lake, Origin, check_renames
+from streamtable_spark.jobs.lake import BRONZE, Lake, Origin
 from streamtable_spark.jobs.progress import Progress
 
 BATCHES, ROWS = 4, 3
@@ -132,7 +133,7 @@ def test_plain_tables_are_refused_by_compaction_and_in_an_object_store(
     with pytest.raises(ConfigurationError, match="plain parquet tables"):
         plain.maintain()
     with pytest.raises(ConfigurationError, match="--format delta"):
-        check_renames("s3a://bucket/lake")
+        etl.Settings("localhost:9092", "s3a://bucket/lake", LAKE, format="parquet")
 
 
 def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path) -> None:

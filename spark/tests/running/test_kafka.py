@@ -193,4 +193,4 @@ def test_a_name_that_no_topic_can_have_is_refused_before_kafka_is_asked() -> Non
         Cluster("127.0.0.1:1") as cluster,
         pytest.raises(ConfigurationError, match="'no keys' cannot be a topic name"),
     ):
-        cluster.partitions(["no keys"])
+        cluster.topics(["no keys"])

@@ -62,7 +62,7 @@ def test_a_command_is_run_again_however_it_ends(tmp_path: Path) -> None:
     file.write_text("")
     stopping = threading.Event()
     code = f"{WRITES}; sys.exit(3)"
-    work = [[sys.executable, "-c", code, str(file)], 0.05, stopping.is_set, time.monotonic]
+    work = [[sys.executable, "-c", code, str(file)], 0.05, stopping.is_set]
     thread = threading.Thread(target=main.repeat, args=work)
     thread.start()
     deadline = Deadline(30)
@@ -81,7 +81,7 @@ def test_a_run_under_way_is_interrupted_when_it_is_to_end(tmp_path: Path) -> Non
         "try:\n    file.write_text('working'); time.sleep(60)\nexcept KeyboardInterrupt:\n    file.write_text('interrupted')\n"
     )
     stopping = threading.Event()
-    work = [[sys.executable, "-c", code, str(file)], 60, stopping.is_set, time.monotonic]
+    work = [[sys.executable, "-c", code, str(file)], 60, stopping.is_set]
     thread = threading.Thread(target=main.repeat, args=work)
     thread.start()
     deadline = Deadline(30)

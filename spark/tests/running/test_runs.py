@@ -62,9 +62,9 @@ def wait(condition: Callable[[], bool]) -> None:
 
 
 def arguments(**given: Any) -> argparse.Namespace:
-    return argparse.Namespace(
-        **({"bootstrap_servers": None, "runs_topic": None, "metrics_dir": None} | given)
-    )
+    run: dict[str, Any] = {"job": "etl", "group": "", "as_group": "", "lake": "lake"}
+    places: dict[str, Any] = {"bootstrap_servers": None, "runs_topic": None, "metrics_dir": None}
+    return argparse.Namespace(**(run | places | given))
 
 
 def test_services_can_read_the_record() -> None:
@@ -151,13 +151,13 @@ def test_the_topic_holds_the_latest_record_of_each_run(
     found = arguments(
         bootstrap_servers=kafka_of(broker.bootstrap_servers, {}), runs_topic=topic, metrics_dir=tmp_path
     )
-    with reported_run(found, "etl", ["read", "write"], lake="lake") as progress:
+    with reported_run(found, ["read", "write"]) as progress:
         progress.reads({"clicks": {0: Span(0, 3)}})
         progress.stage("read")
         progress.done(records=3, summary="3 records")
-    with pytest.raises(InputLost), reported_run(found, "etl", ["read"], lake="lake"):
+    with pytest.raises(InputLost), reported_run(found, ["read"]):
         raise InputLost("clicks[0] begins at offset 7")
-    with pytest.raises(ValueError, match="a piece of a record"), reported_run(found, "etl", ["read"]):
+    with pytest.raises(ValueError, match="a piece of a record"), reported_run(found, ["read"]):
         raise ValueError("a piece of a record")
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -198,7 +198,7 @@ def test_a_topic_that_is_not_there_is_a_note_and_no_error(
     found = arguments(
         bootstrap_servers=kafka_of(broker.bootstrap_servers, {}), runs_topic=topics.name("nowhere")
     )
-    with reported_run(found, "etl", ["read"]) as progress:
+    with reported_run(found, ["read"]) as progress:
         progress.done()
     first, *rest = capsys.readouterr().err.strip().splitlines()
     assert json.loads(first)["state"] == "done"

@@ -110,9 +110,9 @@ def test_a_job_reads_and_writes_as_the_user_that_the_services_settings_name(
 ) -> None:
     kafka = let()
     with Cluster(kafka) as cluster:
-        assert cluster.partitions([TOPIC]) == {TOPIC: 2}
+        assert cluster.topics([TOPIC])[TOPIC].partitions == 2
         assert cluster.ends({TOPIC: 2}) == {TOPIC: {0: 5, 1: 0}}
-        assert cluster.topic_ids([TOPIC]).keys() == {TOPIC}
+        assert cluster.topics([TOPIC]).keys() == {TOPIC}
     rows = read(spark, kafka, {TOPIC: {0: Span(1, 4)}}).selectExpr("string(value)").collect()
     assert sorted(row[0] for row in rows) == ["value 1", "value 2", "value 3"]
     (written,) = ChangelogWriter(kafka, TOPIC).write([{"partition": 0, "key": b"k", "value": b"v"}])
@@ -132,7 +132,7 @@ def test_a_job_that_does_not_get_in_says_which_setting_to_correct(
     monkeypatch.chdir(tmp_path)
     Path("other.pem").write_bytes(Authority("another").certificate)
     with pytest.raises(ConfigurationError) as caught, Cluster(let(**wrong), timeout_s=600) as cluster:
-        cluster.partitions([TOPIC])
+        cluster.topics([TOPIC])
     assert said in str(caught.value)
     assert PASSWORD not in str(caught.value)
 
@@ -144,7 +144,7 @@ def test_the_error_of_a_job_without_an_acl_names_the_missing_right(let: Let) -> 
         ),
         Cluster(let()) as cluster,
     ):
-        cluster.partitions(["forbidden"])
+        cluster.topics(["forbidden"])
 
 
 @pytest.mark.faults_long  # a minute: four jobs
@@ -174,7 +174,7 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
     def run(user: str, work: Callable[[Sequence[str]], int], *arguments: str) -> int:
         kafka = let(user)
         monkeypatch.setattr("streamtable_spark.jobs.job_args.kafka_of", lambda *_: kafka)
-        monkeypatch.setattr(f"{work.__module__}.connect", lambda *_: spark)
+        monkeypatch.setattr("streamtable_spark.jobs.job_args.connect", lambda *_: spark)
         options = ["--bootstrap-servers", str(kafka), "--runs-topic", "streamtable-runs"]
         return ended(work, [*options, *arguments])
 

@@ -20,14 +20,13 @@ from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.checkpoint import last_finished
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, undisturbed
-from streamtable_spark.jobs.job_args import ended, job_parser, local_of
+from streamtable_spark.jobs.job_args import ended, job_parser, session_of
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, delta_tables
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.silver import check_columns, decoded, silver
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
-from streamtable_spark.session import connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("decode", "compute results")
@@ -140,8 +139,8 @@ def work(argv: Sequence[str]) -> int:
     topic_arguments(parser)
     found = parser.parse_args(argv)
     contents, days = contents_of(found), DateRange(day(found.start, "--from"), day(found.end, "--to"))
-    spark = connect("backfill", local_of(found))
-    with writer_lock(found.lake), reported_run(found, "backfill", STAGES, lake=found.lake) as progress:
+    spark = session_of(found)()
+    with writer_lock(found.lake), reported_run(found, STAGES) as progress:
         counts = backfill(Lake(spark, found.lake), contents, days, progress)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0

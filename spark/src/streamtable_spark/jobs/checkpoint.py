@@ -9,7 +9,7 @@ from typing import Final
 
 from streamtable_spark.errors import InputLost, OtherLake
 from streamtable_spark.jobs.files import Files
-from streamtable_spark.jobs.positions import READ_OFFSETS, Offsets, Place, Span
+from streamtable_spark.jobs.positions import READ_OFFSETS, Offsets, Place, Span, by_place
 
 Read = dict[str, Offsets]
 """The next offset of each partition, by topic and partition."""
@@ -90,15 +90,15 @@ def check_kept(
         InputLost: Unread records are gone, or a topic ends before the offsets that were read.
     """
     gone: dict[Place, Span] = {}
-    for topic, parts in sorted(read.items()):
-        for number, offset in sorted(parts.items()):
-            end = ends.get(topic, {}).get(number, offset)
-            if end < offset:
-                raise InputLost(
-                    f"{topic}[{number}] ends at offset {end}, and {offset} records of it were read: it is not the topic any more that this lake was made from. Make a new lake for the new topic"
-                )
-            if (start := starts.get(topic, {}).get(number, offset)) > offset:
-                gone[Place(topic, number)] = Span(offset, start)
+    for place, offset in by_place(read):
+        topic, number = place
+        end = ends.get(topic, {}).get(number, offset)
+        if end < offset:
+            raise InputLost(
+                f"{place} ends at offset {end}, and {offset} records of it were read: it is not the topic any more that this lake was made from. Make a new lake for the new topic"
+            )
+        if (start := starts.get(topic, {}).get(number, offset)) > offset:
+            gone[place] = Span(offset, start)
     if gone and not allow:
         said = [
             f"{place} offsets {lost.start} to {lost.end - 1} ({lost.size})" for place, lost in gone.items()

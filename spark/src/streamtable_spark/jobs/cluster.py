@@ -12,6 +12,8 @@ from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets, Place, first_beyond
 
 T = TypeVar("T")
+Topics = Mapping[str, TopicDescription]
+"""Topics as Kafka describes them, by their names."""
 
 _ASK_AGAIN_S: Final = 0.2
 _REFUSED_S: Final = 2.0  # a broker that is starting or stopping may abort a handshake
@@ -46,32 +48,13 @@ class Cluster:
 
     # ---- topics ----------------------------------------------------------------------------------------------------
 
-    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the number of partitions of each topic.
+    def topics(self, names: Iterable[str]) -> Topics:
+        """Describe topics, with all of their settings. The id of one changes when it is deleted and created again.
 
         Raises:
             ConfigurationError: A topic does not exist.
         """
-        return {name: found.partitions for name, found in self._topics(topics).items()}
-
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the id of each topic: it changes when the topic is deleted and created again.
-
-        Raises:
-            ConfigurationError: A topic does not exist.
-        """
-        return {name: found.topic_id for name, found in self._topics(topics).items()}
-
-    def settings(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """Return the configuration of each topic: all of its settings, by Kafka's names.
-
-        Raises:
-            ConfigurationError: A topic does not exist.
-        """
-        return {name: found.config for name, found in self._topics(topics).items()}
-
-    def _topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        names = list(dict.fromkeys(topics))
+        names = list(dict.fromkeys(names))
         # A stream refuses a name that no topic can have; Kafka's answer looks like an error that passes.
         found = self._answer(
             lambda: self._admin.describe([Stream(name, Bytes(), Bytes()).name for name in names])
@@ -119,8 +102,8 @@ class Cluster:
 
     def _places(self, topics: Iterable[str]) -> list[Place]:
         """Return all partitions of these topics."""
-        counts = self.partitions(topics)
-        return [Place(topic, number) for topic, count in counts.items() for number in range(count)]
+        found = self.topics(topics).values()
+        return [Place(topic.name, number) for topic in found for number in range(topic.partitions)]
 
     # ---- groups ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read, whole
 from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest
-from streamtable_spark.jobs.positions import TABLE, Offsets, Place, Spans, spans_to
+from streamtable_spark.jobs.positions import TABLE, Offsets, Spans, by_place, spans_to
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import SCHEMA, SUMMARY, GroupReplay, Program, Summary
 from streamtable_spark.transforms.applied import applied, kept
@@ -21,6 +21,8 @@ from streamtable_spark.transforms.history_order import in_order
 from streamtable_spark.transforms.layers import RECORD
 from streamtable_spark.transforms.tables import GroupTable, events, read_values, values
 
+Tables = Mapping[str, DataFrame]
+"""Frames of rows, by the tables' names."""
 Times = Mapping[int, Mapping[str, tuple[int, int]]]
 Digests = dict[int, dict[str, Any]]
 """The number of `rows` of each partition, and their `digest`; see `changelog.digests`."""
@@ -37,7 +39,7 @@ class Computed:
         times: The event time that each input of the graph has reached, and the watermark, by partition.
     """
 
-    tables: Mapping[str, DataFrame]
+    tables: Tables
     counts: Mapping[str, int]
     times: Times = field(default_factory=dict)
 
@@ -72,7 +74,11 @@ class TableRequest:
         # Read after the ends: the letters of records before these exist by now, and later letters do no harm.
         beside = cluster.stable_ends([source.dead_letters, *source.context])
         letter_ends = {source.dead_letters: beside.pop(source.dead_letters)}
-        inputs = self._from_beginning(cluster, {**beside, **ends})
+        ends = {**beside, **ends}
+        # What a lake lacks is known when it is opened.
+        all_kept = {topic: dict.fromkeys(parts, 0) for topic, parts in ends.items()}
+        starts = cluster.starts(ends) if self.lake is None else all_kept
+        inputs = whole(ends, starts, allow_missing=self.allow_missing)
         # Of the scenarios that Spark computes itself only records that cannot be decoded fail, and those count nowhere.
         allowed = self.allow_missing or source.program is None
         letters = whole(letter_ends, cluster.starts(letter_ends), allow_missing=allowed)
@@ -81,11 +87,6 @@ class TableRequest:
         # Retries, loops and letters that went into an earlier rebuild belong to its table.
         before = {topic: parts for topic, parts in self.earlier.inputs.items() if topic not in source.read}
         return before | inputs, self.earlier.letters | letters
-
-    def _from_beginning(self, cluster: Cluster, ends: Mapping[str, Offsets]) -> Spans:
-        if self.lake is not None:
-            return spans_to(ends, {topic: dict.fromkeys(parts, 0) for topic, parts in ends.items()})
-        return whole(ends, cluster.starts(ends), allow_missing=self.allow_missing)
 
     def compute(
         self,
@@ -106,7 +107,12 @@ class TableRequest:
             now: Seconds since 1970: the time that handlers see.
             watermarks: The minimum watermark of each partition at the end by input, in milliseconds.
         """
-        source, records = self.source, self._records(session, cluster, inputs)
+        source = self.source
+        if self.lake is None:
+            records = read(session, cluster.bootstrap_servers, inputs)
+        else:
+            lake = lake_history(session, self.lake, cluster)
+            records = read_with(session, cluster, inputs, lake, allow_missing=self.allow_missing)
         beside = inputs.keys() - source.read
         loops = source.former_loops(beside)
         again = sorted(beside - {*loops})
@@ -132,16 +138,9 @@ class TableRequest:
         replay = GroupReplay(source.computes, partitions, now, source.names(beside), watermarks or {})
         return _by_handlers(session, replay, ordered)
 
-    def _records(self, session: SparkSession, cluster: Cluster, spans: Spans) -> DataFrame:
-        """Return the records of these spans, from the lake as far as it has them, and from Kafka."""
-        if self.lake is None:
-            return read(session, cluster.bootstrap_servers, spans)
-        lake = lake_history(session, self.lake, cluster)
-        return read_with(session, cluster, spans, lake, allow_missing=self.allow_missing)
-
 
 def _ends(spans: Spans) -> dict[str, int]:
-    return {f"{Place(topic, n)}": span.end for topic, parts in spans.items() for n, span in parts.items()}
+    return {str(place): span.end for place, span in by_place(spans)}
 
 
 def live_rows(source: Source, held: DataFrame) -> DataFrame:

@@ -27,16 +27,15 @@ from streamtable_spark.jobs.checkpoint import Read, check_kept, check_planned, l
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import LakeTables, Reached, undisturbed
-from streamtable_spark.jobs.job_args import ended, job_parser, local_of
-from streamtable_spark.jobs.kafka import Kafka
-from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, check_renames
-from streamtable_spark.jobs.positions import Spans, spans_to
+from streamtable_spark.jobs.history import stream
+from streamtable_spark.jobs.job_args import ended, job_parser, session_of
+from streamtable_spark.jobs.lake import BRONZE, NO_RENAME, QUARANTINE, Lake, Origin
+from streamtable_spark.jobs.positions import by_place, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.silver import check_columns, decoded, silver
 from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
-from streamtable_spark.session import connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("check Kafka and the lake", "read topics", "compute results")
@@ -72,8 +71,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.records_max < 1:
             raise ConfigurationError(f"--batch {self.records_max}: at least 1 record")
-        if self.format == "parquet":
-            check_renames(self.lake)
+        if self.format == "parquet" and self.lake.startswith(NO_RENAME):
+            raise ConfigurationError(
+                f"{self.lake}: a batch of plain Parquet is written by renaming, which an object store cannot do in one step: make a lake of Delta tables there (--format delta)"
+            )
 
 
 class Etl:
@@ -95,7 +96,6 @@ class Etl:
         self._counts = Counter(
             dict.fromkeys(("batches", *names, *(f"{name} quarantined" for name in names)), 0)
         )
-        self._inputs: Spans = {}
         self._begun = -1  # the last batch that an earlier run has written to bronze
 
     def run(self, name: str) -> dict[str, int]:
@@ -129,9 +129,8 @@ class Etl:
         settings = self._settings
         names = [topic.kafka for topic in settings.contents.topics]
         with Cluster(settings.bootstrap_servers) as cluster:
-            partitions = cluster.partitions(names)
-            starts, ends = cluster.starts(partitions), cluster.ends(partitions)
-            ids = cluster.topic_ids(names)
+            starts, ends = cluster.starts(names), cluster.ends(names)
+            ids = {topic: each.topic_id for topic, each in cluster.topics(names).items()}
         known = self._lake.origin() or Origin(name, settings.format, {})
         if known.format != settings.format:
             raise OtherLake(f"{settings.lake} holds {known.format} tables: run with --format {known.format}")
@@ -168,8 +167,7 @@ class Etl:
         if now != known:
             self._lake.declare(now)
         begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}
-        self._inputs = spans_to(ends, begins)
-        self._progress.reads(self._inputs)
+        self._progress.reads(spans_to(ends, begins))
         return now
 
     def _read_so_far(self, origin: Origin) -> Read:
@@ -201,15 +199,9 @@ class Etl:
 
     def _read(self, tables: LakeTables) -> None:
         settings = self._settings
-        source = (
-            self._spark.readStream.format("kafka")
-            .options(**Kafka(settings.bootstrap_servers).spark_source())
-            .option("subscribe", ",".join(topic.kafka for topic in settings.contents.topics))
-            .option("startingOffsets", "earliest")
-            .option("failOnDataLoss", str(not settings.allow_missing).lower())
-            .option("maxOffsetsPerTrigger", settings.records_max)
-            .option("includeHeaders", "true")
-        )
+        topics = [topic.kafka for topic in settings.contents.topics]
+        source = stream(self._spark, settings.bootstrap_servers, topics, settings.records_max)
+        source = source.option("failOnDataLoss", not settings.allow_missing).option("includeHeaders", True)
         failed: list[SparkJobError] = []
 
         def take(records: DataFrame, batch: int) -> None:
@@ -285,7 +277,7 @@ class Etl:
 
     def _part(self) -> float:
         """Return the share of the offsets present at the start that was read; offsets without records count too."""
-        offsets = sum(span.size for parts in self._inputs.values() for span in parts.values())
+        offsets = sum(span.size for _, span in by_place(self._progress.standing.inputs))
         return self._records() / offsets if offsets else 1.0
 
     def _earlier(
@@ -331,8 +323,8 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         records_max=found.batch,
         allow_missing=found.allow_missing,
     )
-    with writer_lock(settings.lake), reported_run(found, "etl", STAGES, lake=settings.lake) as progress:
-        counts = Etl(connect("etl", local_of(found)), settings, progress, reached).run(uuid.uuid4().hex)
+    with writer_lock(settings.lake), reported_run(found, STAGES) as progress:
+        counts = Etl(session_of(found)(), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0
 

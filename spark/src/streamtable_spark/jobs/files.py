@@ -1,5 +1,6 @@
 """Files and folders, wherever Spark's tables may lie: on a disk, HDFS, or an object store."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,9 +92,6 @@ class RemotePath:
     def __truediv__(self, name: str) -> "RemotePath":
         return RemotePath(f"{self.url}/{name}", self.session)
 
-    def mkdir(self, *, parents: bool, exist_ok: bool) -> None:
-        """Do nothing: writing a file creates its folder."""
-
     def read_text(self) -> str:
         """Read a file. Raises `FileNotFoundError`."""
         files = Files(self.session())
@@ -101,9 +99,19 @@ class RemotePath:
             raise FileNotFoundError(self.url)
         return files.read(self.url)
 
-    def write_text(self, text: str) -> None:
-        """Create or replace a file, as a whole."""
-        Files(self.session()).write(self.url, text)
+
+def write_whole(path: Path | RemotePath, text: str) -> None:
+    """Create or replace a file and its folder, whole or not at all. Raises `OSError` if this machine cannot."""
+    if isinstance(path, RemotePath):
+        Files(path.session()).write(path.url, text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    with beside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
 
 
 def path_of(text: str, session: Callable[[], SparkSession]) -> Path | RemotePath:

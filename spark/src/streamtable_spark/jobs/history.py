@@ -1,15 +1,17 @@
 """Records of topics between exact offsets, as data frames, and whether all of them are still there."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from streamtable.base.types import Committed
 from streamtable.tables.seen import recreated
 from streamtable_spark.errors import InputLost
+from streamtable_spark.jobs.cluster import Topics
 from streamtable_spark.jobs.kafka import Kafka
-from streamtable_spark.jobs.positions import Offsets, Place, Spans, spans_to
+from streamtable_spark.jobs.positions import Offsets, Place, Spans, by_place, spans_to
 from streamtable_spark.transforms.layers import RECORD
 
 _SCHEMA = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, headers array<struct<key: string, value: binary>>"
@@ -21,21 +23,20 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
     """
-    requested = {
-        topic: {number: span for number, span in parts.items() if span.size} for topic, parts in spans.items()
-    }
-    requested = {topic: parts for topic, parts in requested.items() if parts}
+    requested: Spans = {}
+    for place, span in by_place(spans):
+        if span.size:
+            requested.setdefault(place.topic, {})[place.partition] = span
     if not requested:
         # By the condition Spark knows that the frame is empty, and skips joins with it.
         return spark.createDataFrame([], _SCHEMA).where("false")
 
     def offsets(which: str) -> str:
-        return json.dumps(
-            {
-                topic: {str(number): getattr(span, which) for number, span in parts.items()}
-                for topic, parts in requested.items()
-            }
-        )
+        ends = {
+            topic: {n: getattr(span, which) for n, span in parts.items()}
+            for topic, parts in requested.items()
+        }
+        return json.dumps(ends)
 
     reader = (
         spark.read.format("kafka")
@@ -47,6 +48,19 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
         .option("includeHeaders", "true")
     )
     return reader.load().select(*RECORD)
+
+
+def stream(
+    spark: SparkSession, bootstrap_servers: str, topics: Sequence[str], offsets_max: int
+) -> DataStreamReader:
+    """Return what reads all committed records of topics as a stream of batches, each of at most so many offsets."""
+    return (
+        spark.readStream.format("kafka")
+        .options(**Kafka(bootstrap_servers).spark_source())
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", offsets_max)
+    )
 
 
 def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_missing: bool) -> Spans:
@@ -61,32 +75,30 @@ def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_m
         InputLost: The first records are gone.
     """
     gone = [
-        (Place(topic, number), offset)
-        for topic, parts in starts.items()
-        for number, offset in sorted(parts.items())
-        if offset > 0 and ends[topic][number] > 0
+        (place, offset)
+        for place, offset in by_place(starts)
+        if offset > 0 and ends[place.topic][place.partition] > 0
     ]
     if gone and not allow_missing:
         place, offset = gone[0]
+        others = f", and so it is in {len(gone) - 1} other partitions" if len(gone) > 1 else ""
         raise InputLost(
-            f"{place} begins at offset {offset}: what was before is gone (retention)"
-            + (f", and so it is in {len(gone) - 1} other partitions" if len(gone) > 1 else "")
-            + "; a table of what is left would differ. Give --allow-missing to accept that"
+            f"{place} begins at offset {offset}: what was before is gone (retention){others}; a table of what is left would differ. Give --allow-missing to accept that"
         )
     return spans_to(ends, starts)
 
 
-def refuse_compacted(settings: Mapping[str, Mapping[str, str]], *, allow_missing: bool) -> None:
+def refuse_compacted(topics: Topics, *, allow_missing: bool) -> None:
     """Check that Kafka keeps all events of these topics until their retention ends.
 
     Args:
-        settings: The settings of each topic, by Kafka's names.
+        topics: The topics, by name.
         allow_missing: Continue with the events that there are.
 
     Raises:
         InputLost: A topic is compacted, which deletes an event once a later one has the same key.
     """
-    compacted = sorted(topic for topic, each in settings.items() if "compact" in each["cleanup.policy"])
+    compacted = sorted(name for name, each in topics.items() if "compact" in each.config["cleanup.policy"])
     if compacted and not allow_missing:
         raise InputLost(
             f"{compacted[0]} is compacted: of events with the same key Kafka keeps the last ones only, and a table of these would lack the others. Give --allow-missing to accept that"
@@ -94,21 +106,21 @@ def refuse_compacted(settings: Mapping[str, Mapping[str, str]], *, allow_missing
 
 
 def refuse_recreated(
-    group: str, committed: Mapping[Place, Committed | None], topic_ids: Mapping[str, str], advice: str
+    group: str, committed: Mapping[Place, Committed | None], topics: Topics, advice: str
 ) -> None:
     """Check that the topics that a group has read were not deleted and created again.
 
     Args:
         group: The name of the group, for messages.
         committed: Its offsets, of all partitions of its inputs.
-        topic_ids: The ids of its inputs, by name.
+        topics: Its inputs, by name.
         advice: The remedy, for the message.
 
     Raises:
         InputLost: An input was deleted and created again.
     """
     there = {place: each for place, each in committed.items() if each is not None}
-    if found := recreated(there, topic_ids):
+    if found := recreated(there, {name: each.topic_id for name, each in topics.items()}):
         raise InputLost(
             f"group {group!r}: {'; '.join(map(str, found.values()))}. What its table was made of is gone. {advice}"
         )

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from datetime import timedelta
+from functools import partial
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
 from pyspark.errors import PySparkException
@@ -20,7 +21,7 @@ from streamtable_spark.jobs.positions import TABLE
 from streamtable_spark.jobs.run_report import run_report_arguments
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import FAILED, counted, program_of
-from streamtable_spark.session import Local
+from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms.tables import LONG, TABLES, GroupTable, counts, table_named
 
 INTERRUPTED = 130
@@ -36,6 +37,7 @@ def job_parser(name: str, about: str, *, kafka: bool = True, lake: str = "") -> 
         lake: The description of --lake; empty if the job has no such argument.
     """
     parser = argparse.ArgumentParser(prog=f"streamtable-spark {name}", description=about, allow_abbrev=False)
+    parser.set_defaults(job=name, group="", as_group="", lake=None)
     servers = os.environ.get(SERVERS_VARIABLE)
     parser.add_argument(
         "--bootstrap-servers",
@@ -149,9 +151,10 @@ def earlier_of(found: argparse.Namespace, session: Callable[[], SparkSession]) -
     return earlier
 
 
-def local_of(found: argparse.Namespace) -> Local:
-    """Return the settings of a local Spark from the arguments. Raises `ConfigurationError`."""
-    return changed(Local(), cores=found.cores, memory=found.memory, partitions=max(4, found.cores * 2))
+def session_of(found: argparse.Namespace) -> Callable[[], SparkSession]:
+    """Check the arguments for Spark, and return what creates the job's session. Raises `ConfigurationError`."""
+    local = Local(found.cores, found.memory, partitions=max(4, found.cores * 2))
+    return partial(connect, found.job, local)
 
 
 def ended(work: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:

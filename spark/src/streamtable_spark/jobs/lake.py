@@ -22,6 +22,7 @@ from streamtable_spark.jobs.writer_lock import WRITING
 
 SCHEMES: Final = {"file", "hdfs", "s3a", "gs", "abfss"}
 NO_RENAME: Final = ("s3a://", "gs://")
+"""Where no file is renamed atomically."""
 BRONZE: Final = "bronze"
 QUARANTINE: Final = "quarantine"
 
@@ -127,18 +128,6 @@ def delta_tables(lake: Lake) -> DeltaTables:
             f"{lake.folder} has plain parquet tables, which cannot be changed in place: make a new lake with `etl`"
         )
     return tables
-
-
-def check_renames(folder: str) -> None:
-    """Refuse plain Parquet where files cannot be renamed atomically.
-
-    Raises:
-        ConfigurationError: The folder is in an object store.
-    """
-    if folder.startswith(NO_RENAME):
-        raise ConfigurationError(
-            f"{folder}: a batch of plain Parquet is written by renaming, which an object store cannot do in one step: make a lake of Delta tables there (--format delta)"
-        )
 
 
 def lake_folder(text: str) -> str:

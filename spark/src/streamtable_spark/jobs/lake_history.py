@@ -12,7 +12,7 @@ from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.lake import BRONZE, Lake
-from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
+from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans, by_place, spans_to
 from streamtable_spark.transforms.layers import RECORD
 
 
@@ -42,22 +42,16 @@ def lake_history(spark: SparkSession, folder: str, cluster: Cluster) -> LakeHist
     origin, ends = lake.known(), read_so_far(files, lake.checkpoint)
     if ends is None:
         raise ConfigurationError(f"--from {folder}: the lake is empty: run the ETL")
-    there = cluster.topic_ids(sorted(ends))
+    there = cluster.topics(sorted(ends))
     for topic in sorted(ends):
-        if there[topic] != origin.topics.get(topic, there[topic]):
+        if origin.topics.get(topic) not in (None, there[topic].topic_id):
             raise OtherLake(
                 f"the lake {folder} was made from an earlier topic {topic!r}, which was deleted and created again since"
             )
     raw = lake.tables(origin).read(BRONZE)
     starts = _starts(raw, read_from(files, lake.checkpoint), ends)
-    return LakeHistory(
-        raw,
-        {
-            topic: {number: Span(starts[topic].get(number, end), end) for number, end in parts.items()}
-            for topic, parts in ends.items()
-        },
-        [(Place(topic, number), Span(start, end)) for topic, number, start, end in origin.missing],
-    )
+    missing = [(Place(topic, number), Span(start, end)) for topic, number, start, end in origin.missing]
+    return LakeHistory(raw, spans_to(ends, starts), missing)
 
 
 def _starts(
@@ -66,14 +60,14 @@ def _starts(
     """Return the offset where the lake begins in each partition.
 
     Spark's checkpoint has it for the partitions of the first batch. Of topics and partitions that came later the first record
-    is known: offsets before it that no committed record had count as missing.
+    is known: offsets before it that no committed record had count as missing. Without any, it begins at the end.
     """
-    starts = {topic: dict(first.get(topic, {})) for topic in ends}
-    if later := [topic for topic, parts in ends.items() if parts.keys() - starts[topic].keys()]:
+    found: dict[str, Offsets] = {topic: {} for topic in ends}
+    if later := [topic for topic, parts in ends.items() if parts.keys() - first.get(topic, {}).keys()]:
         of_later = raw.where(fn.col("topic").isin(*later)).groupBy("topic", "partition")
         for row in of_later.agg(fn.min("offset").alias("offset")).collect():
-            starts[row["topic"]].setdefault(row["partition"], row["offset"])
-    return starts
+            found[row["topic"]][row["partition"]] = row["offset"]
+    return {topic: {**parts, **found[topic], **first.get(topic, {})} for topic, parts in ends.items()}
 
 
 def divided(needed: Span, lake: Span, start: int) -> tuple[Span, Span]:
@@ -110,25 +104,23 @@ def read_with(
         InputLost: Some records are neither in the lake nor in Kafka.
     """
     starts = cluster.starts(spans)
-    rest: Spans = {}
+    rest: Spans = {topic: {} for topic in spans}
     here = fn.lit(False)
-    for topic, parts in spans.items():
-        rest[topic] = {}
-        for number, needed in sorted(parts.items()):
-            place = Place(topic, number)
-            has = lake.spans.get(topic, {}).get(number, Span(needed.start, needed.start))
-            inside, behind = divided(needed, has, starts[topic][number])
-            if inside.size + behind.size < needed.size and not allow_missing:
-                raise InputLost(
-                    f"{place} begins at offset {starts[topic][number]} in Kafka, and the lake has it from {has.start} up to {has.end}: the other offsets of {needed.start} to {needed.end} are gone. Run the ETL "
-                    "more often than retention deletes, or give --allow-missing"
-                )
-            holes = [each for at, each in lake.missing if at == place and each.overlaps(needed)]
-            if holes and not allow_missing:
-                raise InputLost(
-                    f"{place}: the ETL has continued without offsets {holes[0].start} to {holes[0].end - 1}, which are gone. Give --allow-missing to do so too"
-                )
-            rest[topic][number] = behind
-            of_lake = (fn.col("offset") >= inside.start) & (fn.col("offset") < inside.end)
-            here = here | ((fn.col("topic") == topic) & (fn.col("partition") == number) & of_lake)
+    for place, needed in by_place(spans):
+        topic, number = place
+        has = lake.spans.get(topic, {}).get(number, Span(needed.start, needed.start))
+        inside, behind = divided(needed, has, starts[topic][number])
+        if inside.size + behind.size < needed.size and not allow_missing:
+            raise InputLost(
+                f"{place} begins at offset {starts[topic][number]} in Kafka, and the lake has it from {has.start} up to {has.end}: the other offsets of {needed.start} to {needed.end} are gone. Run the ETL "
+                "more often than retention deletes, or give --allow-missing"
+            )
+        holes = [each for at, each in lake.missing if at == place and each.overlaps(needed)]
+        if holes and not allow_missing:
+            raise InputLost(
+                f"{place}: the ETL has continued without offsets {holes[0].start} to {holes[0].end - 1}, which are gone. Give --allow-missing to do so too"
+            )
+        rest[topic][number] = behind
+        of_lake = (fn.col("offset") >= inside.start) & (fn.col("offset") < inside.end)
+        here = here | ((fn.col("topic") == topic) & (fn.col("partition") == number) & of_lake)
     return lake.raw.where(here).select(*RECORD).unionByName(read(spark, cluster.bootstrap_servers, rest))

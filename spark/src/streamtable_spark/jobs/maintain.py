@@ -16,12 +16,11 @@ from typing import Any, Final
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.formats import DeltaTables, Reached, undisturbed
-from streamtable_spark.jobs.job_args import ended, job_parser, local_of
+from streamtable_spark.jobs.job_args import ended, job_parser, session_of
 from streamtable_spark.jobs.lake import Lake, delta_tables
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer_lock import writer_lock
-from streamtable_spark.session import connect
 
 STAGES = ("write small files together", "delete expired files")
 STEPS = ("compacted", "expired")
@@ -123,9 +122,9 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="only print which files would change")
     found = parser.parse_args(argv)
     settings = Settings(found.keep, found.file_mb, found.dry_run)
-    spark = connect("maintain", local_of(found))
+    spark = session_of(found)()
     writing = nullcontext() if settings.dry_run else writer_lock(found.lake)
-    with writing, reported_run(found, "maintain", STAGES, lake=found.lake) as progress:
+    with writing, reported_run(found, STAGES) as progress:
         changes = maintain(Lake(spark, found.lake), settings, progress, reached)
     print(json.dumps(changes))  # noqa: T201 - what the program answers
     return 0

@@ -5,7 +5,6 @@ A run that was interrupted is resumed from it: with the same offsets, so that it
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +17,7 @@ from pydantic import TypeAdapter
 
 from streamtable.base.types import Committed
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.files import RemotePath
+from streamtable_spark.jobs.files import RemotePath, write_whole
 from streamtable_spark.jobs.positions import Offsets, Place, Spans
 
 State = Literal["begun", "done"]
@@ -66,17 +65,7 @@ class Manifest:
 
     def save(self, path: Path | RemotePath) -> None:
         """Write the file, whole or not at all."""
-        text = json.dumps(asdict(self), indent=2) + "\n"
-        if isinstance(path, RemotePath):
-            path.write_text(text)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".tmp")
-        with beside.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        write_whole(path, json.dumps(asdict(self), indent=2) + "\n")
 
 
 _MANIFEST: Final = TypeAdapter(Manifest)

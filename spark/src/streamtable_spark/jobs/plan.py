@@ -16,7 +16,7 @@ from streamtable_spark.jobs.computed import TableRequest
 from streamtable_spark.jobs.files import RemotePath
 from streamtable_spark.jobs.history import refuse_compacted, refuse_recreated
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
-from streamtable_spark.jobs.positions import Offsets, Place, check_within, first_beyond, parse_until
+from streamtable_spark.jobs.positions import Offsets, Place, by_place, check_within, first_beyond, parse_until
 from streamtable_spark.jobs.source import Source
 
 _RECREATED: Final = "Give --allow-missing to make a table of what the inputs hold now"
@@ -85,12 +85,12 @@ def _check_topics(cluster: Cluster, request: RebuildRequest) -> None:
     source = request.source
     changelogs = request.target.changelogs.values()
     together = [*source.inputs, source.retry, source.dead_letters, *changelogs, *request.own]
-    found = cluster.partitions([*together, *source.context])
+    found = cluster.topics([*together, *source.context])
     first = together[0]
     for topic in together:
-        if found[topic] != found[first]:
+        if (there := found[topic].partitions) != (here := found[first].partitions):
             raise ConfigurationError(
-                f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: create it again with as many"
+                f"{topic} has {there} partitions, and the input {first} has {here}: create it again with as many"
             )
 
 
@@ -98,10 +98,10 @@ def _refuse_used(
     cluster: Cluster, request: RebuildRequest, committed: Mapping[Place, Committed | None]
 ) -> None:
     ends = cluster.ends(request.target.changelogs.values())
-    full = [Place(topic, n) for topic, parts in ends.items() for n, end in sorted(parts.items()) if end > 0]
-    if full:
+    if full := [(place, end) for place, end in by_place(ends) if end > 0]:
+        place, end = full[0]
         raise ConfigurationError(
-            f"{full[0]} is not empty (it ends at {ends[full[0].topic][full[0].partition]}): name a new group with --as, or give --replace, and its rows are changed to the rebuild's rows"
+            f"{place} is not empty (it ends at {end}): name a new group with --as, or give --replace, and its rows are changed to the rebuild's rows"
         )
     if any(each is not None for each in committed.values()):
         raise ConfigurationError(
@@ -128,11 +128,7 @@ def _taken_up(
             raise ConfigurationError(
                 f"{request.manifest} is of a rebuild to other offsets of {topic}, not finished: run it again without --until to finish it, or delete the file and give --replace"
             )
-    ours = {
-        str(Place(topic, number)): at
-        for topic, offsets in before.offsets.items()
-        for number, at in offsets.items()
-    }
+    ours = {str(place): at for place, at in by_place(before.offsets)}
     if committed not in (before.before, ours):
         raise ConfigurationError(
             f"group {request.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is in use. Delete the manifest and give --replace to rebuild it anyway"
@@ -145,15 +141,14 @@ def _frozen(
 ) -> Manifest:
     """Return a new plan. It reads the ends of the inputs first: letters and context can only grow meanwhile."""
     source = request.source
-    read_ = cluster.partitions([*source.inputs, source.retry, *source.joins_read])
-    if not request.allow_missing:
-        refuse_recreated(
-            source.group, cluster.committed(source.group, read_), cluster.topic_ids(read_), _RECREATED
-        )
-    events = {*read_, *source.context} - {*source.compacted}
-    refuse_compacted(cluster.settings(events), allow_missing=request.allow_missing)
+    read_ = [*source.inputs, source.retry, *source.joins_read]
+    committed = {} if request.allow_missing else cluster.committed(source.group, read_)
+    topics = cluster.topics([*read_, *source.context])
+    refuse_recreated(source.group, committed, {name: topics[name] for name in read_}, _RECREATED)
+    events = topics.keys() - {*source.compacted}
+    refuse_compacted({name: topics[name] for name in events}, allow_missing=request.allow_missing)
     ends = cluster.stable_ends(read_)
-    until = parse_until(request.until, read_)
+    until = parse_until(request.until, {name: topics[name].partitions for name in read_})
     if source.loop is not None:
         if until is not None:
             raise ConfigurationError(

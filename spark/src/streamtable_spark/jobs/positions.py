@@ -1,15 +1,17 @@
 """Offsets of partitions: from arguments, from the commits of a group, and as ranges to read. No I/O."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from streamtable.base.types import Committed, TopicPartition
 from streamtable.tables.position import TablePosition
 from streamtable_spark.errors import ConfigurationError
+
+T = TypeVar("T")
 
 TABLE: Final = "table"
 """The name of the group's own table: the suffix of its topic's name."""
@@ -59,6 +61,13 @@ class Cut:
     inputs: Mapping[str, Offsets]
     tables: Mapping[str, Offsets]
     watermarks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+def by_place(by_topic: Mapping[str, Mapping[int, T]]) -> Iterator[tuple[Place, T]]:
+    """Yield each partition of these topics, in the order of their names and its number, and what is known of it."""
+    for topic, parts in sorted(by_topic.items()):
+        for partition in sorted(parts):
+            yield Place(topic, partition), parts[partition]
 
 
 def parse_until(text: str, topics: Mapping[str, int]) -> dict[str, Offsets] | None:
@@ -113,10 +122,9 @@ def first_beyond(
     offsets: Mapping[str, Offsets], ends: Mapping[str, Offsets]
 ) -> tuple[Place, int, int] | None:
     """Return the first partition whose offset is greater than its end, with both; None if there is none."""
-    for topic, parts in offsets.items():
-        for partition, offset in sorted(parts.items()):
-            if offset > (end := ends[topic][partition]):
-                return Place(topic, partition), offset, end
+    for place, offset in by_place(offsets):
+        if offset > (end := ends[place.topic][place.partition]):
+            return place, offset, end
     return None
 
 
@@ -152,25 +160,21 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None]) -> Cut:
             continue
         position = TablePosition.decode(each.metadata)
         if position is None or not position.exact:
+            how = (
+                "at least once"
+                if position
+                else "without the position of its table: a tool has set the offset"
+            )
             raise ConfigurationError(
-                f"group {group!r} has committed {Place(topic, partition)} "
-                + (
-                    "without the position of its table: a tool has set the offset"
-                    if position is None
-                    else "at least once"
-                )
-                + ", so which rows belong to it is not known; only offsets committed exactly once can be audited"
+                f"group {group!r} has committed {Place(topic, partition)} {how}, so which rows belong to it is not known; only offsets committed exactly once can be audited"
             )
         for name, mark in {**position.tables, TABLE: position.changelog}.items():
-            _raise_to(tables.setdefault(name, {}), partition, mark)
+            offsets = tables.setdefault(name, {})
+            offsets[partition] = max(mark, offsets.get(partition, mark))
         if position.time is not None:
             watermarks.setdefault(partition, {})[topic] = position.time.watermark_ms
     nothing = {place.partition: 0 for place in committed}
     return Cut(inputs, {name: nothing | marks for name, marks in tables.items()}, watermarks)
-
-
-def _raise_to(offsets: Offsets, partition: int, offset: int) -> None:
-    offsets[partition] = max(offset, offsets.get(partition, offset))
 
 
 def spans_to(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets]) -> Spans:

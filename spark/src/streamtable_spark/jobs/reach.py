@@ -16,10 +16,9 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.demo import FOLLOWS, TWEETS
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.job_args import ended, job_parser, local_of
+from streamtable_spark.jobs.job_args import ended, job_parser, session_of
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.session import connect
 from streamtable_spark.transforms import reach
 
 EXACT: Final = "exact"
@@ -117,8 +116,8 @@ def main(argv: Sequence[str]) -> int:
     about = "Compute reach exactly and by sketches, side by side."
     parser = job_parser("reach", about, kafka=False, lake="folder of a lake that the ETL has filled")
     found = parser.parse_args(argv)
-    spark = connect("reach", local_of(found))
-    with reported_run(found, "reach", STAGES, lake=found.lake) as progress:
+    spark = session_of(found)()
+    with reported_run(found, STAGES) as progress:
         progress.stage(STAGES[0])
         ways = compare(*of_lake(spark, found.lake), time.monotonic, progress.stage)
         progress.done(

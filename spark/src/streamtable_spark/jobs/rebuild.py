@@ -10,9 +10,8 @@ offsets.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,28 +23,24 @@ from streamtable.base.types import Committed, NextOffset
 from streamtable.tables.position import rebuilt
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.computed import Digests, Times, digests_of
+from streamtable_spark.jobs.computed import Computed, Digests, Times, digests_of
 from streamtable_spark.jobs.files import path_of
+from streamtable_spark.jobs.formats import Reached
 from streamtable_spark.jobs.history import read
-from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, local_of, source_of
+from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, session_of, source_of
 from streamtable_spark.jobs.lake_history import lake_history
 from streamtable_spark.jobs.manifest import Manifest
 from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
-from streamtable_spark.jobs.positions import TABLE, Offsets, Place, first_beyond, spans_to
+from streamtable_spark.jobs.positions import TABLE, Offsets, Place, by_place, first_beyond, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
-from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, rows_held
 
 STAGES: Final = (
     "looking at topics and groups", "computing the table", "comparing with the existing table", "writing the changelog",
     "reading it back", "committing the offsets",
 )  # fmt: skip
-
-Reached = Callable[[str], None]
-Positions = Mapping[str, Offsets]
-"""The offset after the last record of each partition of each table's changelog, by the tables' names."""
 
 
 def rebuild(
@@ -91,45 +86,35 @@ def rebuild(
         name: ChangelogWriter(cluster.bootstrap_servers, topic)
         for name, topic in request.target.changelogs.items()
     }
-    _fence(writers, count)
+    for writer in writers.values():
+        writer.fence(count)
     reached("fenced")
-    made = _make(session, cluster, request, plan, writers, progress, reached)
-    _fence(writers, count)
+    computed, digests = _make(session, cluster, request, plan, writers, progress, reached)
+    for writer in writers.values():
+        writer.fence(count)
     reached("fenced again")
-    progress.stage(STAGES[4], written=made.written, deleted=made.deleted)
     positions = {
-        name: _read_back(session, cluster, topic, made.digests[name])
+        name: _read_back(session, cluster, topic, digests[name])
         for name, topic in request.target.changelogs.items()
     }
     reached("read back")
     progress.stage(STAGES[5])
-    _commit(cluster, request, plan, positions, made.times)
+    _commit(cluster, request, plan, positions, computed.times)
     reached("committed")
     tables = {
         name: {
             number: {**each, "changelog": positions[name][number]} for number, each in sorted(parts.items())
         }
-        for name, parts in made.digests.items()
+        for name, parts in digests.items()
     }
-    done = replace(plan, state="done", table=tables.pop(TABLE, {}), counts=made.counts, tables=tables)
+    done = replace(plan, state="done", table=tables.pop(TABLE, {}), counts=computed.counts, tables=tables)
     done.save(request.manifest)
-    rows = sum(each["rows"] for parts in made.digests.values() for each in parts.values())
-    progress.done(summary=f"{rows} rows of {made.counts['events']} events", rows=rows, **made.counts)
+    rows = sum(each["rows"] for parts in digests.values() for each in parts.values())
+    progress.done(summary=f"{rows} rows of {computed.counts['events']} events", rows=rows, **computed.counts)
     return done
 
 
 # ---- its steps ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The computed tables: rows and digest of each partition, counts of events, and the number of written records."""
-
-    digests: Mapping[str, Digests]
-    counts: Mapping[str, int]
-    times: Times
-    written: int
-    deleted: int
 
 
 def _make(
@@ -140,15 +125,15 @@ def _make(
     writers: Mapping[str, ChangelogWriter],
     progress: Progress,
     reached: Reached,
-) -> _Made:
-    """Compute the tables, and write the rows that their changelogs do not hold yet."""
+) -> tuple[Computed, Mapping[str, Digests]]:
+    """Compute the tables with their digests, and write the rows that their changelogs do not hold yet."""
     progress.stage(STAGES[1])
     count = len(plan.offsets[request.target.retry])
     # The lake and the time come from the plan: a run that resumes it computes the same.
     now = datetime.fromisoformat(plan.began).timestamp()
     computed = replace(request, lake=plan.lake).compute(session, cluster, plan.inputs, plan.letters, now)
     try:
-        target = {name: digests_of(computed.tables[name], count) for name in writers}
+        digests = {name: digests_of(computed.tables[name], count) for name in writers}
         reached("computed")
         progress.stage(STAGES[2], **computed.counts)
         written: list[Written] = []
@@ -161,13 +146,9 @@ def _make(
         reached("written")
     finally:
         session.catalog.clearCache()
-    records_written, deleted = sum(each.written for each in written), sum(each.deleted for each in written)
-    return _Made(target, computed.counts, computed.times, records_written, deleted)
-
-
-def _fence(writers: Mapping[str, ChangelogWriter], partitions: int) -> None:
-    for writer in writers.values():
-        writer.fence(partitions)
+    deleted = sum(each.deleted for each in written)
+    progress.stage(STAGES[4], written=sum(each.written for each in written), deleted=deleted)
+    return computed, digests
 
 
 def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Digests) -> Offsets:
@@ -199,7 +180,7 @@ def _write(todo: DataFrame, writer: ChangelogWriter) -> list[Written]:
 
 
 def _commit(
-    cluster: Cluster, request: RebuildRequest, plan: Manifest, positions: Positions, times: Times
+    cluster: Cluster, request: RebuildRequest, plan: Manifest, positions: Mapping[str, Offsets], times: Times
 ) -> None:
     refuse_members(cluster, request.as_group)
     names = request.source.names()
@@ -210,9 +191,7 @@ def _commit(
         return rebuilt(marks.pop(TABLE, 0), marks, time and InputTime(*time)).encode()
 
     offsets = {
-        Place(topic, number): Committed(NextOffset(offset), metadata(topic, number))
-        for topic, parts in plan.offsets.items()
-        for number, offset in parts.items()
+        place: Committed(NextOffset(offset), metadata(*place)) for place, offset in by_place(plan.offsets)
     }
     if beyond := first_beyond(plan.offsets, cluster.ends(plan.offsets)):
         place, offset, end = beyond
@@ -240,7 +219,7 @@ def main(argv: Sequence[str]) -> int:
     add("--replace", action="store_true", help="replace the table and offsets that the group may have")
     add("--manifest", help="file of the manifest, a path or a URL (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
-    session = partial(connect, "rebuild", local_of(found))
+    session = session_of(found)
     request = RebuildRequest(
         source=source_of(found, goes_on=True),
         allow_missing=found.allow_missing,
@@ -251,10 +230,8 @@ def main(argv: Sequence[str]) -> int:
         until=_text_of(found.until),
         replace=found.replace,
     )
-    groups = {"group": request.source.group, "as_group": request.as_group}
-    files = {"lake": request.lake or "", "report": str(request.manifest)}
     with (
-        reported_run(found, "rebuild", STAGES, **groups, **files) as progress,
+        reported_run(found, STAGES, report=str(request.manifest)) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
         rebuild(session, cluster, request, progress, now=lambda: datetime.now(UTC))

@@ -9,7 +9,7 @@ import json
 import sys
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
@@ -21,10 +21,10 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.computed import Digests, TableRequest, digests_of, live_rows
-from streamtable_spark.jobs.files import RemotePath, path_of
+from streamtable_spark.jobs.computed import TableRequest, Tables, digests_of, live_rows
+from streamtable_spark.jobs.files import RemotePath, path_of, write_whole
 from streamtable_spark.jobs.history import read, refuse_compacted, refuse_recreated
-from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, local_of, source_of
+from streamtable_spark.jobs.job_args import arguments, earlier_of, ended, session_of, source_of
 from streamtable_spark.jobs.manifest import code_version
 from streamtable_spark.jobs.positions import TABLE, Cut, Offsets, Span, Spans, cut_of, first_beyond, spans_to
 from streamtable_spark.jobs.progress import Progress
@@ -32,7 +32,6 @@ from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.source import Source
 from streamtable_spark.replay import Program
-from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import ROW, rows_held
 from streamtable_spark.transforms.differences import DIFFERENT, MISSING, OVERWRITTEN, differences, overwritten
 
@@ -82,7 +81,6 @@ def reconcile(
     asked_at = now()
     asked = _ask(cluster, request)
     session, servers, source = spark(), cluster.bootstrap_servers, request.source
-    count = len(asked.cut.tables[TABLE])
     progress.reads({**asked.spans, **asked.log})
     progress.stage(STAGES[1])
     computed = request.compute(
@@ -107,17 +105,15 @@ def reconcile(
         progress.stage(STAGES[2], events=computed.counts["events"])
         kinds = _kinds(found)
         if any(kind == MISSING for _, kind in kinds) and now() - asked_at >= asked.uncompacted:
-            later = _later(session, cluster, asked)
-            found = overwritten(found, later).persist()
+            found = overwritten(found, _later(session, cluster, asked)).persist()
             kinds = _kinds(found)
         by_partition: Counter[int] = Counter()
         for (number, kind), keys in kinds.items():
             if kind != OVERWRITTEN:
                 by_partition[number] += keys
         progress.stage(STAGES[3], differences=by_partition.total())
-        found.coalesce(1).write.format(request.format).mode("overwrite").save(
-            str(request.folder / "differences")
-        )
+        table = str(request.folder / "differences")
+        found.coalesce(1).write.format(request.format).mode("overwrite").save(table)
         order = (fn.col("difference") == OVERWRITTEN, "table", "partition", "key")
         report = Report(
             group=source.group,
@@ -129,12 +125,7 @@ def reconcile(
             unfit=computed.counts["unfit"],
             differences=by_partition.total(),
             overwritten=sum(keys for (_, kind), keys in kinds.items() if kind == OVERWRITTEN),
-            partitions=_partitions(
-                asked.cut,
-                digests_of(_together(computed.tables.values()), count),
-                digests_of(_together(live.values()), count),
-                by_partition,
-            ),
+            partitions=_partitions(asked.cut, computed.tables, live, by_partition),
             keys=[_difference(row, source) for row in found.orderBy(*order).limit(_SHOWN_MAX).collect()],
         )
     finally:
@@ -172,12 +163,12 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
     source = request.source
     tables = {name: source.changelogs[name] for name in source.computes.compared}
     inputs = [*source.inputs, source.retry, *source.joins_read]
-    cluster.partitions([*inputs, source.dead_letters, *source.context, *tables.values()])  # all are there
-    settings = cluster.settings({*inputs, *source.context, *tables.values()} - {*source.compacted})
-    lag_ms = min(int(settings.pop(table)["min.compaction.lag.ms"]) for table in tables.values())
-    refuse_compacted(settings, allow_missing=request.allow_missing)
     committed = cluster.committed(source.group, inputs)
-    refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
+    topics = cluster.topics([*inputs, source.dead_letters, *source.context, *tables.values()])
+    lag_ms = min(int(topics[table].config["min.compaction.lag.ms"]) for table in tables.values())
+    events = {*inputs, *source.context} - {*source.compacted}
+    refuse_compacted({name: topics[name] for name in events}, allow_missing=request.allow_missing)
+    refuse_recreated(source.group, committed, {name: topics[name] for name in inputs}, _RECREATED)
     cut = cut_of(source.group, committed)
     nothing = dict.fromkeys(cut.tables[TABLE], 0)  # for a table that the group did not have at the cut
     positions = {topic: cut.tables.get(name, nothing) for name, topic in tables.items()}
@@ -217,8 +208,10 @@ def _wait_readable(cluster: Cluster, cut: Cut, tables: Mapping[str, Offsets]) ->
 
 
 def _partitions(
-    cut: Cut, expected: Digests, live: Digests, different: Mapping[int, int]
+    cut: Cut, computed: Tables, held: Tables, different: Mapping[int, int]
 ) -> list[PartitionReport]:
+    count = len(cut.tables[TABLE])
+    expected, live = digests_of(_together(computed), count), digests_of(_together(held), count)
     return [
         PartitionReport(
             partition=number,
@@ -234,9 +227,9 @@ def _partitions(
     ]
 
 
-def _together(tables: Iterable[DataFrame]) -> DataFrame:
+def _together(tables: Tables) -> DataFrame:
     """Return the rows of all tables in one frame."""
-    return reduce(DataFrame.unionByName, [rows.select(*ROW) for rows in tables])
+    return reduce(DataFrame.unionByName, [rows.select(*ROW) for rows in tables.values()])
 
 
 def _difference(row: Row, source: Source) -> Difference:
@@ -273,9 +266,8 @@ def _in_row(row: str | None) -> bytes | None:
 
 def _save(report: Report, folder: Path | RemotePath) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.json").write_text(report.as_json())
-        (folder / "report.html").write_text(report.as_html())
+        write_whole(folder / "report.json", report.as_json())
+        write_whole(folder / "report.html", report.as_html())
     except OSError as error:
         raise ConfigurationError(
             f"the report cannot be written to {folder} ({error}): name another --report"
@@ -291,7 +283,7 @@ def main(argv: Sequence[str]) -> int:
         "--format", choices=("parquet", "delta"), default="parquet", help="format of the table of differences"
     )
     found = parser.parse_args(argv)
-    session = partial(connect, "reconcile", local_of(found))
+    session = session_of(found)
     request = AuditRequest(
         source=source_of(found),
         allow_missing=found.allow_missing,
@@ -300,9 +292,8 @@ def main(argv: Sequence[str]) -> int:
         folder=path_of(found.report or f"{found.group}.audit", session),
         format=found.format,
     )
-    files = {"lake": request.lake or "", "report": str(request.folder / "report.html")}
     with (
-        reported_run(found, "reconcile", STAGES, group=request.source.group, **files) as progress,
+        reported_run(found, STAGES, report=str(request.folder / "report.html")) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
         report = reconcile(session, cluster, request, progress, now=lambda: datetime.now(UTC))

@@ -38,25 +38,13 @@ def run_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def reported_run(
-    found: argparse.Namespace,
-    job: str,
-    stages: Sequence[str],
-    *,
-    group: str = "",
-    as_group: str = "",
-    lake: str = "",
-    report: str = "",
-) -> Iterator[Progress]:
+def reported_run(found: argparse.Namespace, stages: Sequence[str], *, report: str = "") -> Iterator[Progress]:
     """Run a job with progress: it is shown, and reported to the destinations of the arguments, until the run ends.
 
     Args:
-        found: The arguments, including `run_report_arguments`; a topic needs `bootstrap_servers` too.
-        job: The name of the job.
+        found: The arguments of `job_parser`, with the `job`, the `group` whose table it computes or audits, the one whose
+            table it writes (`as_group`), and the `lake` that it reads or writes; a topic needs `bootstrap_servers` too.
         stages: The stages of the job; see `Progress`.
-        group: The group whose table the job computes or audits; empty if there is none.
-        as_group: The group whose table the job writes; empty if there is none.
-        lake: The folder of the lake that the job reads or writes; empty if there is none.
         report: The path of the report or manifest; empty if there is none.
 
     Raises:
@@ -68,16 +56,16 @@ def reported_run(
             raise ConfigurationError(f"--runs-topic {found.runs_topic}: give --bootstrap-servers too")
         reporters.append(RunsTopic(found.bootstrap_servers, found.runs_topic))
     if found.metrics_dir is not None:
-        reporters.append(MetricsFile(found.metrics_dir, job, group))
+        reporters.append(MetricsFile(found.metrics_dir, found.job, found.group))
     started = _now_ms()
     subject = Subject(
-        run=f"{job}-{started}-{secrets.token_hex(3)}",
-        job=job,
+        run=f"{found.job}-{started}-{secrets.token_hex(3)}",
+        job=found.job,
         version=code_version(),
         started_at=started,
-        group=group,
-        as_group=as_group,
-        lake=lake,
+        group=found.group,
+        as_group=found.as_group,
+        lake=found.lake or "",
         report=report,
     )
     progress = Progress(stages, sys.stderr, time.monotonic)

@@ -14,6 +14,7 @@ from contracts.records import JOB_RUN, JobDifference, JobInput, JobRun
 from streamtable import Avro, Emitter, Stream, String, errors
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.kafka import Kafka
+from streamtable_spark.jobs.positions import by_place
 from streamtable_spark.jobs.progress import Standing
 
 LOOK_S: Final = 1.0
@@ -73,9 +74,8 @@ def record_of(subject: Subject, standing: Standing, at: int, state: State, error
         error: The failure and its remedy.
     """
     inputs = [
-        JobInput(topic=topic, partition=number, start=span.start, end=span.end)
-        for topic, parts in sorted(standing.inputs.items())
-        for number, span in sorted(parts.items())
+        JobInput(topic=place.topic, partition=place.partition, start=span.start, end=span.end)
+        for place, span in by_place(standing.inputs)
     ]
     keys = [
         JobDifference(

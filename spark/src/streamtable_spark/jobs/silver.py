@@ -76,27 +76,25 @@ def silver(topic: Topic, raw: DataFrame, earlier: DataFrame | None, kept: ExitSt
         earlier: Other rows of silver; see `layers.repeated`.
         kept: Frames that are read more than once stay persisted until it is closed.
     """
-    repeats = None if topic.id is None else _repeated(topic, raw, earlier, kept)
-    return layers.silver(decoded(topic, raw), repeats, topic.event_id, text_keys=topic.text_keys)
-
-
-def decoded(topic: Topic, raw: DataFrame) -> DataFrame:
-    """Decode bronze records of a topic; see `layers.read`."""
-    return layers.read(raw, topic.codec, text_keys=topic.text_keys)
-
-
-def _repeated(topic: Topic, raw: DataFrame, earlier: DataFrame | None, kept: ExitStack) -> DataFrame | None:
-    """Return the positions of events that repeat an earlier one; None if there are none."""
-    assert topic.event_id is not None, "asked for a topic whose events have ids"
+    if topic.id is None:
+        return layers.silver(decoded(topic, raw), None, text_keys=topic.text_keys)
+    peeked, event_id = topic.codec.peek(topic.id), topic.codec.field(topic.id)
 
     def held(frame: DataFrame) -> DataFrame:
         kept.callback(frame.persist().unpersist)
         return frame
 
-    suspects = held(layers.suspects(raw, topic.peeked_id, earlier))
-    if not suspects.count():
-        return None
-    few = layers.of_suspects(raw, topic.peeked_id, suspects)
-    few_ids = layers.ids(decoded(topic, few), topic.event_id)
-    found = held(layers.repeated(few_ids, earlier, topic.horizon_days))
-    return found if found.count() else None
+    repeats = None
+    suspects = held(layers.suspects(raw, peeked, earlier))
+    if suspects.count():
+        few = layers.of_suspects(raw, peeked, suspects)
+        repeats = held(
+            layers.repeated(layers.ids(decoded(topic, few), event_id), earlier, topic.horizon_days)
+        )
+        repeats = repeats if repeats.count() else None
+    return layers.silver(decoded(topic, raw), repeats, event_id, text_keys=topic.text_keys)
+
+
+def decoded(topic: Topic, raw: DataFrame) -> DataFrame:
+    """Decode bronze records of a topic; see `layers.read`."""
+    return layers.read(raw, topic.codec, text_keys=topic.text_keys)

@@ -19,11 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.job_args import ended, job_parser, local_of
+from streamtable_spark.jobs.history import stream
+from streamtable_spark.jobs.job_args import ended, job_parser, session_of
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run
-from streamtable_spark.session import connect
 from streamtable_spark.transforms.tables import PLACE, TABLES, events, values
 
 INPUT: Final = "user-clicks"
@@ -71,17 +71,9 @@ def counts(clicks: DataFrame) -> DataFrame:
 
 def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
     """Start the query from the checkpoint, or from the beginning if there is none."""
-    clicks = (
-        spark.readStream.format("kafka")
-        .options(**Kafka(streaming.bootstrap_servers).spark_source())
-        .option("subscribe", INPUT)
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
-        .option("maxOffsetsPerTrigger", RECORDS_MAX)
-        .load()
-    )
+    clicks = stream(spark, streaming.bootstrap_servers, [INPUT], RECORDS_MAX).option("failOnDataLoss", True)
     writer = (
-        counts(clicks)
+        counts(clicks.load())
         .select("key", "value", fn.col("partition").cast("int").alias("partition"))
         .writeStream.format("kafka")
         .outputMode("update")
@@ -96,10 +88,11 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
 def check(streaming: Streaming) -> None:
     """Raise `ConfigurationError` if a topic is missing, or the two have different numbers of partitions."""
     with Cluster(streaming.bootstrap_servers) as cluster:
-        partitions = cluster.partitions([INPUT, streaming.output])
-    if partitions[INPUT] != partitions[streaming.output]:
+        topics = cluster.topics([INPUT, streaming.output])
+    there, here = topics[streaming.output].partitions, topics[INPUT].partitions
+    if there != here:
         raise ConfigurationError(
-            f"{streaming.output} has {partitions[streaming.output]} partitions, and {INPUT} has {partitions[INPUT]}: readers look for a user in the partition that their clicks are in"
+            f"{streaming.output} has {there} partitions, and {INPUT} has {here}: readers look for a user in the partition that their clicks are in"
         )
 
 
@@ -125,12 +118,13 @@ def main(argv: Sequence[str]) -> int:
     add("--every", metavar="TIME", help="run continuously, with the time between batches ('2 seconds')")
     found = parser.parse_args(argv)
     streaming = Streaming(found.bootstrap_servers, found.output, found.checkpoint, found.every)
-    local = local_of(found)
-    with reported_run(found, "structured", STAGES, group=streaming.output.removesuffix("-table")) as progress:
+    session = session_of(found)
+    found.group = streaming.output.removesuffix("-table")  # the group whose table the counts are
+    with reported_run(found, STAGES) as progress:
         progress.stage(STAGES[0])
         check(streaming)
         progress.stage(STAGES[1])
-        follow(start(connect("structured", local), streaming), progress)
+        follow(start(session(), streaming), progress)
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 
 from exactavro import Schema, Unusable
 from streamtable import Avro, String, errors
@@ -49,17 +49,6 @@ class Topic:
             raise ConfigurationError(
                 f"the events of {self.name} have no field {self.id!r}: give --ids {self.name}=FIELD, with its name in the values"
             )
-
-    @property
-    def event_id(self) -> Column | None:
-        """The id of an event, from the column `event`; None if events have none."""
-        return None if self.id is None else self.codec.field(self.id)
-
-    @property
-    def peeked_id(self) -> Column:
-        """The id of an event, from the column `value`. It is undefined where a value cannot be decoded."""
-        assert self.id is not None, "asked for a topic whose events have ids"
-        return self.codec.peek(self.id)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Two versions of a table, key by key."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -57,7 +59,4 @@ def _same(compared: Sequence[str]) -> Column:
     expected, live = fn.col("expected")["value"], fn.col("live")["value"]
     if not compared:
         return expected.eqNullSafe(live)
-    same = fn.lit(True)
-    for field in compared:
-        same = same & expected[field].eqNullSafe(live[field])
-    return same
+    return reduce(and_, [expected[field].eqNullSafe(live[field]) for field in compared])
