@@ -18,41 +18,41 @@ ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_495,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500
-    "libs/exactjson": 627,
+    "libs/exactjson": 624,
     "libs/streamtable_codecs": 1_458,
     "libs/streamtable_supervisor": 542,  # aim 500
-    "libs/streamtable_cli": 3_735,  # aim 3,200
-    "libs/streamtable_query": 1_608,
+    "libs/streamtable_cli": 3_668,  # aim 3,200
+    "libs/streamtable_query": 1_598,
     "libs/streamtable_native": 216,
-    "libs/microbatch": 3_309,  # aim 3,000
+    "libs/microbatch": 3_280,  # aim 3,000
     "libs/servicekit": 5_972,  # aim 6,000
     "libs/streamtable_sinks": 2_508,
     "libs/streamtable_capture": 1_855,
-    "spark": 4_463,  # aim 3,200
+    "spark": 4_392,  # aim 3,200
     "services/click_count": 481,  # aim 300
     "services/user_status": 420,  # aim 380
-    "libs/streamtable_calls": 1_545,  # aim 600
-    "services/console": 1_936,  # aim 1,700
+    "libs/streamtable_calls": 1_536,  # aim 600
+    "services/console": 1_927,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 PACKAGE_STATEMENTS_MAX = {
     "libs/streamtable": 18_347,
     "libs/streamtable_admin": 1_861,
-    "libs/exactjson": 566,
+    "libs/exactjson": 563,
     "libs/streamtable_codecs": 1_224,
     "libs/streamtable_supervisor": 452,
     "libs/streamtable_cli": 2_410,
-    "libs/streamtable_query": 1_223,
+    "libs/streamtable_query": 1_219,
     "libs/streamtable_native": 174,
-    "libs/microbatch": 2_492,
+    "libs/microbatch": 2_484,
     "libs/servicekit": 4_787,
     "libs/streamtable_sinks": 2_094,
     "libs/streamtable_capture": 1_519,
-    "spark": 3_473,
+    "spark": 3_453,
     "services/click_count": 241,
     "services/user_status": 242,
     "libs/streamtable_calls": 1_278,
-    "services/console": 1_513,
+    "services/console": 1_512,
 }
 """Statements of a package at most; docs/explanation/repository.md says what takes them. Lower a number whenever it shrinks."""
 FUNCTION_LINES_MAX = 70
@@ -65,7 +65,6 @@ LONGER_FUNCTIONS = {
     "streamtable/engine/task.py:__init__": 78,
     "streamtable_cli/capacity.py:capacity": 81,
     "streamtable_cli/reset.py:reset": 77,
-    "streamtable_spark/jobs/reconcile.py:reconcile": 78,
 }
 """Functions that are longer still, with their lines. Remove one when it has become shorter; add none."""
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
