@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress, repeat
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from streamtable.base.ports import Codec
-from streamtable.base.topics import Stream, Table
+from streamtable.base.topics import Stream
 from streamtable.base.types import Headers
-from streamtable.graph.state import State
-from streamtable.handlers.services import JoinedRows
-from streamtable.handlers.state_table import StateTable
+from streamtable.handlers.context import BaseContext
 
 T = TypeVar("T")
 Order = tuple[int, ...]
@@ -26,32 +24,8 @@ def timestamps_of(times: Sequence[int]) -> Sequence[int]:
     return [0 if time < 0 else time or 1 for time in times]
 
 
-class Scope(Protocol):
-    """The part of a task that steps can use. `BatchContext` and `Context` implement this protocol."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def repeats(self) -> bool: ...
-
-    def emit_many(
-        self,
-        stream: Stream[Any, Any],
-        keys: Sequence[Any],
-        values: Sequence[Any],
-        *,
-        raw_keys: Sequence[bytes] | None = None,
-        timestamps_ms: Sequence[int] | None = None,
-        late_before_ms: Sequence[int] | None = None,
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Headers] | None = None,
-    ) -> None: ...
-
-    def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...
-
-    def joined_rows(self, table: Table[Any, Any]) -> JoinedRows: ...
-
-    def lookup(self, table: Table[Any, Any], key: Any) -> Any: ...
+Scope = BaseContext[Any, Any]
+"""The part of a task that steps can use: what is common to the arguments of all handlers."""
 
 
 @dataclass(slots=True)
