@@ -10,8 +10,8 @@ from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_duration
 from streamtable.flow.folds import folds
-from streamtable.flow.folds.emission import EmitLater, PendingRow
-from streamtable.flow.plan.nodes import Closed, Node, Source, sources_of
+from streamtable.flow.folds.emission import EmitLater, PendingRow, pending_changes
+from streamtable.flow.plan.nodes import Closed, DueRecords, Node, Source, sources_of
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.table_joins import TableJoins
 from streamtable.flow.windows.pending import PendingKey, emitted_at
@@ -161,7 +161,7 @@ class KeyedTable(TableJoins[K, V]):
         step = EmitLater(pending, ms, self._closes_at, apart)
         label, more = f"every {ms} ms {name!r}", {"windowed": True, "interval_ms": ms, "as_records": True}
         plan.add(self._node.group, label, self._node, step=step, edges=(pending,), **more)
-        source = Source(pending, emitted.edge, kind="pending")
+        source = Source(pending, emitted.edge, kind="pending", due=DueRecords(self._key, pending_changes))
         node = plan.add(self._node.group, f"emitted {name!r}", source=source)
         value: Codec[Any] = rows  # a tombstone needs no codec
         return KeyedStream(plan, node, self._key, value)

@@ -17,7 +17,7 @@ from streamtable.flow.folds.sliding import KeepSliding, times_state
 from streamtable.flow.folds.windows import KeepWindows, Late
 from streamtable.flow.joins.rules import checked_codecs
 from streamtable.flow.joins.tables import TableJoin
-from streamtable.flow.plan.nodes import Closed, DueColumns, Node, Source
+from streamtable.flow.plan.nodes import Closed, DueRecord, DueRecords, Node, Source
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
@@ -28,6 +28,7 @@ from streamtable.graph.due import Due
 from streamtable.graph.edge import OnError
 from streamtable.graph.group import Output
 from streamtable.graph.state import State
+from streamtable.handlers.due_rows import DueRows
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -83,6 +84,13 @@ def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnErr
         # The event time of a closed window is its last millisecond.
         holds=timedelta(milliseconds=window.closes_at(0, 0) + 1),
     )
+
+
+def closed_rows(window: Window, due: DueRows[Windowed[Any], Any]) -> list[DueRecord]:
+    """Return the rows of closed windows as records, with the last millisecond of each window."""
+    # It is in time for all steps behind it, whose rows fall due later by the time that this one was open (`Stages.lags`).
+    behind_end = 0 if window.inclusive else 1
+    return [(raw, row, key.end_ms - behind_end, key.end_ms - behind_end) for raw, key, row in due.rows]
 
 
 class WindowedStream(Generic[K, V]):
@@ -258,7 +266,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         state: State[Windowed[K], Any],
         closed: Closed,
         window: Window,
-        joined: DueColumns | None = None,
+        joined: DueRecords | None = None,
     ) -> None:
         table: Any = None if joined is not None else lambda: plan.table_of(node.group, state)
         super().__init__(plan, node, key, value, table)
@@ -281,8 +289,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
 
         The event time of the record is the last millisecond of the window.
         """
-        columns, inclusive = self._joined_rows, self._window.inclusive
-        source = Source(self._windows, self._closed.edge, (), "closed", columns, inclusive)
+        due = self._joined_rows or DueRecords(self._windows.key, partial(closed_rows, self._window))
+        source = Source(self._windows, self._closed.edge, kind="closed", due=due)
         node = self._plan.source(self._node.group, source, f"final {self._windows.name!r}")
         return KeyedStream(self._plan, node, self._key, self._value)
 
@@ -358,5 +366,5 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         # When a window is closed, no side changes any more: the row has been in final().
         due = due_of(window, closed, timedelta(0), plan.on_error)
         node, state = join.added(plan, (self._node, right._node), self._key, due, f" in {window.meaning}")
-        columns = DueColumns(self._key, join.closed_rows)
-        return WindowedTable(plan, node, self._key, value, state, closed, window, columns)
+        joined = DueRecords(self._key, join.closed_rows)
+        return WindowedTable(plan, node, self._key, value, state, closed, window, joined)

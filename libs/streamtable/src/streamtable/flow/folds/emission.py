@@ -8,8 +8,10 @@ from streamtable.base.decoding import ItemCodec
 from streamtable.base.ports import Codec
 from streamtable.errors import DeserializationError
 from streamtable.flow.plan.columns import Columns, Scope
+from streamtable.flow.plan.nodes import DueRecord
 from streamtable.flow.windows.keys import START
 from streamtable.graph.state import State
+from streamtable.handlers.due_rows import DueRows
 from streamtable.handlers.state_table import StateRows
 
 K = TypeVar("K")
@@ -88,3 +90,13 @@ def _last_times(pending: StateRows[Any], keys: Iterable[bytes]) -> dict[bytes, i
             if len(raw) == len(key) + START.size:  # keys of another length may lie in between
                 last[key] = max(last[key], int(START.unpack_from(raw, len(key))[0]))
     return last
+
+
+def pending_changes(due: DueRows[Any, Any]) -> list[DueRecord]:
+    """Return changes that are emitted now as records."""
+    # The last millisecond of the interval, or of the time that the window was open. Changes from before the first event, of a
+    # table that another group keeps, are due at 0.
+    times = [(at_ms or due.watermark_ms or 1) - 1 for at_ms in due.times_ms]
+    return [
+        (raw[: -START.size], row, time, time) for (raw, _, (row,)), time in zip(due.rows, times, strict=True)
+    ]

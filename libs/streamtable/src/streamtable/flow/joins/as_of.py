@@ -30,7 +30,7 @@ from streamtable.flow.joins.rules import (
 from streamtable.flow.joins.streams import marked
 from streamtable.flow.joins.tables import marked_changes
 from streamtable.flow.plan.columns import Columns, Scope
-from streamtable.flow.plan.nodes import Closed, DueColumns, DueRecords, Node, Source
+from streamtable.flow.plan.nodes import Closed, DueRecord, DueRecords, Node, Source
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
@@ -115,8 +115,8 @@ class AsOfJoin:
         ]
         more = {"edges": (state,), "grace_ms": self.grace_ms, "windowed": True, "follows": table}
         plan.add(group, f"{self.meaning}: {self.name!r} waits", *sides, step=step, **more)
-        columns = DueColumns(key, lambda due: self._found(due, state))
-        source = Source(state, expired.edge, kind="closed", columns=columns)
+        found = DueRecords(key, lambda due: self._found(due, state))
+        source = Source(state, expired.edge, kind="closed", due=found)
         waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, windowed=True)
         return plan.add(group, f"joined by {self.name!r}", waited)
 
@@ -139,7 +139,7 @@ class AsOfJoin:
             number += 1
         table.put(NEXT_KEY, next_row(number))
 
-    def _found(self, due: DueRows[Any, Any], state: State[Any, Any]) -> DueRecords:
+    def _found(self, due: DueRows[Any, Any], state: State[Any, Any]) -> list[DueRecord]:
         """Join the records that have waited; make versions that are too old the base of their key."""
         kept = due.table(state)
         table = kept.raw
@@ -147,7 +147,7 @@ class AsOfJoin:
         for _, where, row in due.rows:
             if where.side == RIGHT:
                 ahead[where.key].append((where, row))
-        found = []
+        found: list[DueRecord] = []
         for (_, where, row), at in zip(due.rows, due.times_ms, strict=True):
             if where.side == RIGHT:
                 ahead[where.key].popleft()
@@ -159,8 +159,7 @@ class AsOfJoin:
             if version is not None or self.operator == "left_join_as_of":
                 made = self.function(row.value, version)
                 found.append((where.key, made, where.time, bound_of(where.time, at, row.late_before)))
-        keys, rows, times, late_before = zip(*found, strict=True) if found else ((), (), (), ())
-        return keys, rows, times, late_before
+        return found
 
     def _make_base(self, table: StateRows[Any], where: Place, row: Waiting) -> None:
         raw = place(where.key, _BASE, 0, 0)

@@ -31,7 +31,7 @@ from streamtable.flow.joins.waiting_records import (
     times_of,
 )
 from streamtable.flow.plan.columns import Columns, Scope, same_bytes
-from streamtable.flow.plan.nodes import Closed, DueColumns, DueRecords, Node, Source, Step
+from streamtable.flow.plan.nodes import Closed, DueRecord, DueRecords, Node, Source, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
@@ -94,24 +94,26 @@ class StreamJoin:
         )
         if not self.unmatched:
             return joined
-        columns = DueColumns(key, partial(self._waited, rows))
-        waited = Source(state, expired.edge, kind="closed", columns=columns)
+        due_records = DueRecords(key, partial(self._waited, rows))
+        waited = Source(state, expired.edge, kind="closed", due=due_records)
         source = plan.add(group, f"expired of {self.name!r}", source=waited, windowed=True)
         alone = plan.add(group, f"unmatched of {self.name!r}", source, step=self._alone)
         return plan.add(group, f"all of {self.name!r}", joined, alone)
 
-    def _waited(self, rows: WaitingRecords, due: DueRows[Any, Any]) -> DueRecords:
-        """Return the columns of records that have expired and are to come out: they have not been matched."""
+    def _waited(self, rows: WaitingRecords, due: DueRows[Any, Any]) -> list[DueRecord]:
+        """Return the records that have expired and are to come out: they have not been matched."""
         records = [record_of(raw, row) for raw, _, row in due.rows]
-        alone: Any = [
+        alone = [
             (where.key, where.side, record, where.time, bound_of(where.time, at, late_before))
             for (_, where, _), record, at in zip(due.rows, records, due.times_ms, strict=True)
             for _, matched, late_before in [times_of(record)]
             if where.side in self.unmatched and not matched
         ]
-        keys, sides, waited, times, late_before = zip(*alone, strict=True) if alone else ((), (), (), (), ())
-        values = rows.values_of_both(sides, waited)
-        return keys, list(zip(sides, values, strict=True)), times, late_before
+        values = rows.values_of_both([side for _, side, *_ in alone], [record for _, _, record, *_ in alone])
+        return [
+            (key, (side, value), time, late_before)
+            for (key, side, _, time, late_before), value in zip(alone, values, strict=True)
+        ]
 
     def _alone(self, _: Scope, records: Columns) -> Columns:
         pairs = [(value, None) if side == LEFT else (None, value) for side, value in records.values]

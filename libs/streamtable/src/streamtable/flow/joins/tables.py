@@ -10,7 +10,7 @@ from streamtable.base.ports import Codec, WindowedKeys
 from streamtable.errors import GraphError
 from streamtable.flow.joins.rules import LEFT, RIGHT, stored_values
 from streamtable.flow.plan.columns import Columns, Scope
-from streamtable.flow.plan.nodes import DueRecords, Node, Step
+from streamtable.flow.plan.nodes import DueRecord, Node, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.flow.sides import Part, Sides, SidesCodec
 from streamtable.graph.due import Due
@@ -69,16 +69,14 @@ class TableJoin:
         label = f"{self.operator} {self.name!r}"
         return plan.add(group, label, *sides, step=step, edges=(state,)), state
 
-    def closed_rows(self, due: DueRows[Any, Sides]) -> DueRecords:
+    def closed_rows(self, due: DueRows[Any, Sides]) -> list[DueRecord]:
         """Return the joined rows of closed windows as records, with the last millisecond of each window."""
         rows = self._joined([sides for _, _, sides in due.rows])
-        found = [
+        return [
             (raw, row, key.end_ms - 1, key.end_ms - 1)
             for (raw, key, _), row in zip(due.rows, rows, strict=True)
             if row is not None
         ]
-        keys, values, times, late_before = zip(*found, strict=True) if found else ((), (), (), ())
-        return keys, values, times, late_before
 
     def _changes(self, scope: Scope, changes: Columns, state: State[Any, Sides]) -> Columns:
         """Put changes, each a pair of its side and the new row, beside the other side. Returns one change for each key.

@@ -13,8 +13,6 @@ from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.feeding import fed_by_sources
 from streamtable.flow.plan.in_band import depths_of, stages_of, topics_in_band, with_watermarks
 from streamtable.flow.plan.nodes import Node, Step, intervals_of, sources_of
-from streamtable.flow.windows.keys import START
-from streamtable.flow.windows.pending import PendingKey
 from streamtable.graph.group import EventTime, Group, Join, Output
 from streamtable.graph.row_change import RowChange
 from streamtable.graph.stages import Stages
@@ -130,11 +128,8 @@ class CompiledSource:
         assert source.source is not None, "a source node has one"
         self._topic = source.source.topic
         self._kind = source.source.kind
-        self._inclusive = source.source.inclusive
-        self._columns = source.source.columns
-        self._key = self._topic.key if self._columns is None else self._columns.key
-        if isinstance(self._key, PendingKey):
-            self._key = self._key.key
+        self._due = source.source.due
+        self._key = self._topic.key if self._due is None else self._due.key
         self._keyless = isinstance(self._key, NoKey)
         kept = any(isinstance(edge, State) for node in reached for edge in node.edges)
         self._interval_ms = interval_ms if kept and not self._keyless else 0
@@ -142,10 +137,8 @@ class CompiledSource:
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
         """The handler of the source's edge, by the name of the argument."""
-        if self._kind == "closed":
-            return {"handler": self.on_closed}
-        if self._kind == "pending":
-            return {"handler": self.on_pending}
+        if self._due is not None:
+            return {"handler": self.on_due}
         if self._kind == "table":
             return {"handler": self.on_change}
         return {"handler": self.on_record} if self._singly else {"batch": self.on_batch}
@@ -168,28 +161,11 @@ class CompiledSource:
         late_before = [ctx.late_before_ms] if self._windowed else None
         self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, olds=[change.old])
 
-    def on_closed(self, due: DueRows[Any, Any]) -> None:
-        """Handle windows that have closed, or other rows that are due."""
-        if not due.rows:
-            return
-        if self._columns is not None:
-            found = self._columns.of(due)
-            if found[0]:
-                self._run(due, *found)
-            return
-        raw_keys, keys, rows = zip(*due.rows, strict=True)
-        # The last millisecond that belongs to the window. Its record is in time for all steps behind it, whose rows fall due
-        # later by the time that this one was open (`Stages.lags`).
-        times = [key.end_ms if self._inclusive else key.end_ms - 1 for key in keys]
-        self._run(due, raw_keys, rows, times, times)
-
-    def on_pending(self, due: DueRows[Any, Any]) -> None:
-        """Handle changes of a windowed table that are emitted now."""
-        raw_keys = [raw[: -START.size] for raw, _, _ in due.rows]
-        # The last millisecond of the interval, or of the time that the window was open. Changes from before the first event,
-        # of a table that another group keeps, are due at 0.
-        times = [(at_ms or due.watermark_ms or 1) - 1 for at_ms in due.times_ms]
-        self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, times)
+    def on_due(self, due: DueRows[Any, Any]) -> None:
+        """Handle rows that are due, such as windows that have closed."""
+        assert self._due is not None, "the source is of rows that fall due"
+        if records := self._due.of(due):
+            self._run(due, *zip(*records, strict=True))
 
     def _run(
         self,

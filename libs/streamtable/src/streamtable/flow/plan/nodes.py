@@ -23,8 +23,8 @@ Step = Callable[[Scope, Columns], Columns | None]
 MakeInput = Callable[[dict[str, Any]], "Input[Any, Any, Any] | Changes[Any, Any, Any] | None"]
 """Makes the edge of a source, given its handler: `handler=` or `batch=`; None: it has one already."""
 
-DueRecords = tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]
-"""Records that are due: the encoded keys, the values, the event times, and the times before which windows are closed."""
+DueRecord = tuple[bytes, Any, int, int]
+"""A record that is due: the encoded key, the value, the event time, and the time before which windows are closed."""
 
 
 class Closed:
@@ -43,7 +43,7 @@ class Closed:
 
 
 @dataclass(frozen=True)
-class DueColumns:
+class DueRecords:
     """The conversion of rows that are due to records.
 
     Attributes:
@@ -52,7 +52,7 @@ class DueColumns:
     """
 
     key: Codec[Any]
-    of: "Callable[[DueRows[Any, Any]], DueRecords]"
+    of: "Callable[[DueRows[Any, Any]], Sequence[DueRecord]]"
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ class Source:
         arguments: The arguments that the source was made with. They distinguish two sources of the same topic.
         kind: The kind of records: records of a stream, changes of a table, closed windows of a state, or changes of a state
             that are emitted at the end of their interval.
-        columns: The conversion of due rows to records; None: each row becomes a record with the same key and value.
-        inclusive: Whether the end of a closed window belongs to the window.
+        due: The conversion of due rows to records; None: the source is a topic.
         retracts: Whether a stream carries the changes of a table, as values that are subtracted and added.
     """
 
@@ -75,8 +74,7 @@ class Source:
     edge: MakeInput
     arguments: tuple[object, ...] = ()
     kind: Literal["stream", "table", "closed", "pending"] = "stream"
-    columns: DueColumns | None = None
-    inclusive: bool = False
+    due: DueRecords | None = None
     retracts: bool = False
 
 
