@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from types import NoneType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from streamtable.base.arithmetic import numbers_only
 from streamtable.base.decoding import codec_name, row_codec
@@ -97,12 +97,6 @@ class Retracting(Aggregate[tuple[bool, Any], Any]):
 
 
 # ---- numbers of records ----------------------------------------------------------------------------------------------------
-
-
-class Folding(Protocol):
-    """Folds values into rows. `Aggregate` implements it."""
-
-    def fold(self, rows: AggregateRows[Any], keys: Sequence[bytes], events: Sequence[Any]) -> None: ...
 
 
 class Keeping(ABC):
@@ -210,8 +204,12 @@ class KeepRows(Keeping):
     state: State[Any, Any]
 
     @abstractmethod
-    def folding(self, scope: Scope) -> Folding:
-        """Return the fold."""
+    def fold(self, scope: Scope, rows: AggregateRows[Any], records: Columns) -> None:
+        """Fold the records into the rows of their keys, in order."""
+
+    def copies(self, rows: Iterable[Any]) -> list[Any]:
+        """Return rows as they are now, whatever a later batch changes in place."""
+        return kept_apart(self.state, rows)
 
     def placed(self, scope: Scope, records: Columns) -> Columns:  # noqa: ARG002 - of windows
         """Return the records by the keys of their rows."""
@@ -219,11 +217,20 @@ class KeepRows(Keeping):
 
     def leaf(self, scope: Scope, records: Columns) -> None:
         records = self.placed(scope, records)
-        self.folding(scope).fold(scope.table(self.state).raw, records.encoded_keys, records.values)
+        self.fold(scope, scope.table(self.state).raw, records)
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each row, in the order of their last records."""
-        return changes_of(scope, self.state, self.folding(scope), self.placed(scope, records))
+        records = self.placed(scope, records)
+        keys = records.encoded_keys
+        last_of = dict(zip(keys, range(len(keys)), strict=True))
+        rows = scope.table(self.state).raw.changing(keys)
+        before = dict(zip(last_of, self.copies(map(rows.__getitem__, last_of)), strict=True))
+        self.fold(scope, _Changing(rows), records)
+        changes = records.without_headers().at(sorted(last_of.values()))
+        changed = changes.encoded_keys
+        news = self.copies(map(rows.__getitem__, changed))
+        return changes.with_values(news, [before[key] for key in changed])
 
 
 @dataclass(frozen=True)
@@ -237,22 +244,12 @@ class Keep(KeepRows):
 
     aggregate: Aggregate[Any, Any]
 
-    def folding(self, scope: Scope) -> Folding:  # noqa: ARG002 - it needs no more
-        return self.aggregate
+    def fold(self, scope: Scope, rows: AggregateRows[Any], records: Columns) -> None:  # noqa: ARG002 - it needs no more
+        self.aggregate.fold(rows, records.encoded_keys, records.values)
 
-
-def changes_of(scope: Scope, state: State[Any, Any], aggregate: Folding, records: Columns) -> Columns:
-    """Fold records into a table. Returns one change for each key, in the order of their last records."""
-    keys = records.encoded_keys
-    last_of = dict(zip(keys, range(len(keys)), strict=True))
-    rows = scope.table(state).raw.changing(keys)
-    # `Last` changes no row in place. What others change again in a later batch is kept by the steps behind: both rows are copies.
-    apart = (lambda _, found: list(found)) if isinstance(aggregate, Last) else kept_apart
-    before = dict(zip(last_of, apart(state, map(rows.__getitem__, last_of)), strict=True))
-    aggregate.fold(_Changing(rows), keys, records.values)
-    changes = records.without_headers().at(sorted(last_of.values()))
-    changed = changes.encoded_keys
-    return changes.with_values(apart(state, map(rows.__getitem__, changed)), [before[key] for key in changed])
+    def copies(self, rows: Iterable[Any]) -> list[Any]:
+        # `Last` changes no row in place.
+        return list(rows) if isinstance(self.aggregate, Last) else super().copies(rows)
 
 
 def changed_rows(

@@ -4,7 +4,6 @@ NaN and infinity cannot be subtracted from a sum of floats. While a group has su
 float, a separate table keeps the count of each such number, and the exact sum of all other numbers.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isfinite, isnan, nan
@@ -15,7 +14,7 @@ from streamtable.base.ports import Codec
 from streamtable.codec import Avro, Json, Long
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.folds.folds import KeepRows
-from streamtable.flow.plan.columns import Scope
+from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.graph.state import State
 from streamtable.handlers.aggregate_rows import AggregateRows
 
@@ -94,8 +93,15 @@ class KeepSum(KeepRows):
 
     exact: State[Any, Any] | None
 
-    def folding(self, scope: Scope) -> "_Summing":
-        return _Summing(self, scope)
+    def fold(self, scope: Scope, rows: AggregateRows[Any], records: Columns) -> None:
+        keys = records.encoded_keys
+        sums = rows.changing(keys)
+        for key, (added, number) in zip(keys, records.values, strict=True):
+            row = sums[key] or 0
+            made = row + number if added else row - number
+            # Infinity minus itself is NaN.
+            finite = made - made == 0
+            sums[key] = made if finite else self.not_finite(scope, key, row, number, added=added)
 
     def not_finite(self, scope: Scope, key: bytes, row: Any, number: Any, *, added: bool) -> Any:
         """Return the sum after a change before or after which it is not finite."""
@@ -106,20 +112,3 @@ class KeepSum(KeepRows):
         made = (before or ExactSum(Fraction(row))).changed(number, added=added)
         kept.put(key, None if isfinite(made.value) else made)
         return made.value
-
-
-@dataclass(frozen=True)
-class _Summing:
-    """The fold of a batch into the sums."""
-
-    keep: KeepSum
-    scope: Scope
-
-    def fold(self, rows: AggregateRows[Any], keys: Sequence[bytes], events: Sequence[Any]) -> None:
-        sums = rows.changing(keys)
-        for key, (added, number) in zip(keys, events, strict=True):
-            row = sums[key] or 0
-            made = row + number if added else row - number
-            # Infinity minus itself is NaN.
-            finite = made - made == 0
-            sums[key] = made if finite else self.keep.not_finite(self.scope, key, row, number, added=added)

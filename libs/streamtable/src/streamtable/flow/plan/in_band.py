@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamtable.errors import GraphError
-from streamtable.flow.plan.nodes import Node
+from streamtable.flow.plan.nodes import Node, nodes_before
 from streamtable.graph.group import EventTime, Input, Output
 from streamtable.graph.stages import Stages
 from streamtable.graph.state import State
@@ -44,24 +44,11 @@ def _fed(nodes: Sequence[Node]) -> Mapping[str, Node]:
     A join by a foreign key asks the right table and gets answers: watermarks in these would wait for themselves.
     """
     fed = {node.feeds: node for node in nodes if node.feeds}
-    following: dict[Node, list[Node]] = {}
-    for node in nodes:
-        for parent in node.parents:
-            following.setdefault(parent, []).append(node)
-        if node.source is not None and node.source.topic.name in fed:
-            following.setdefault(fed[node.source.topic.name], []).append(node)
-    return {topic: node for topic, node in fed.items() if node not in _behind(node, following)}
-
-
-def _behind(node: Node, following: Mapping[Node, Sequence[Node]]) -> set[Node]:
-    """Return all nodes that records of a node come to."""
-    found: set[Node] = set()
-    left = [node]
-    while left:
-        new = set(following.get(left.pop(), ())) - found
-        found |= new
-        left += new
-    return found
+    return {
+        topic: node
+        for topic, node in fed.items()
+        if not any(node in nodes_before(parent, fed) for parent in node.parents)
+    }
 
 
 def _readers(topic: str, nodes: Sequence[Node]) -> set[str]:
