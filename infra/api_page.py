@@ -152,7 +152,7 @@ FOR_THE_ENGINE = {
     "Context.work_on",
     "BatchContext.work_on",
     "BatchContext.whole",
-    "KeyedTable.of_state",
+    "KeyedTable.kept",
     "Sliding.starts",
 }
 FLOWS = (

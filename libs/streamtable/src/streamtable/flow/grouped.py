@@ -11,7 +11,7 @@ from streamtable.base.topics import Stream
 from streamtable.codec import Long
 from streamtable.errors import GraphError
 from streamtable.flow.cogrouped import CogroupedStream
-from streamtable.flow.folds.folds import Retracting, as_read, copied, numbers_of_rows, taking
+from streamtable.flow.folds.folds import Retracting, as_read, copied, numbers_of_rows
 from streamtable.flow.folds.table_sums import ExactSumCodec, KeepSum, holds_floats
 from streamtable.flow.plan.nodes import Node
 from streamtable.flow.plan.plan import Plan
@@ -251,15 +251,11 @@ class GroupedTable(Grouped[K, V]):
 
         If `value` is a codec of floats, the table `<group>-<name>-exact` keeps the state that this needs.
         """
-        plan, operator = self._plan, "sum of rows"
+        plan, operator, take = self._plan, "sum of rows", numbers_of_rows(aggregate.of)
         plan.claim(name, operator)
         state: State[K, Any] = State(name, key=self._key, value=value, meaning=operator)
-        exact = None
-        if holds_floats(value):
-            helper = plan.claim(f"{name}-exact", f"sum({name!r})")
-            exact = State(helper, key=self._key, value=ExactSumCodec(), meaning="exact sums of rows")
-        step, leaf = taking(numbers_of_rows(aggregate.of), KeepSum(state, exact))
-        edges = (state,) if exact is None else (state, exact)
-        label = f"{operator} {name!r}"
-        node = plan.add(self._node.group, label, self._node, step=step, leaf=leaf, edges=edges, makes=name)
-        return KeyedTable.of_state(plan, node, state)
+        if not holds_floats(value):
+            return KeyedTable.kept(plan, self._node, KeepSum(state, None), take)
+        helper = plan.claim(f"{name}-exact", f"sum({name!r})")
+        exact = State(helper, key=self._key, value=ExactSumCodec(), meaning="exact sums of rows")
+        return KeyedTable.kept(plan, self._node, KeepSum(state, exact), take, exact)

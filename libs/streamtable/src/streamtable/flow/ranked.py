@@ -110,7 +110,6 @@ class KeepRanked(Keeping):
         aggregate: The aggregate. A row that it ranks as None is skipped.
     """
 
-    state: State[Any, Any]
     ranks: State[Any, Any]
     aggregate: Ranked[Any, Any]
 
@@ -192,6 +191,4 @@ def ranked_table(
     ranks: State[Any, Any] = State(
         helper, key=RankKey(key), value=SameCodec(value), meaning=f"rows in order, for {operator}"
     )
-    keep = KeepRanked(state, ranks, aggregate)
-    own = plan.add(node.group, f"{operator} {name!r}", node, step=keep.step, edges=(state, ranks), makes=name)
-    return KeyedTable.of_state(plan, own, state)
+    return KeyedTable.kept(plan, node, KeepRanked(state, ranks, aggregate), None, ranks)

@@ -9,8 +9,8 @@ from streamtable.base.topics import Table, legal_codec
 from streamtable.errors import GraphError
 from streamtable.flow import steps
 from streamtable.flow.checks import check_duration
-from streamtable.flow.folds import folds
 from streamtable.flow.folds.emission import EmitLater, PendingRow, pending_changes
+from streamtable.flow.folds.folds import Keep, Keeping, Retractable, Take, taken, taking
 from streamtable.flow.plan.nodes import Closed, DueRecords, Node, Source, sources_of
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.table_joins import TableJoins
@@ -59,9 +59,23 @@ class KeyedTable(TableJoins[K, V]):
         self._closes_at: Callable[[bytes, bytes], int | None] | None = None
 
     @classmethod
-    def of_state(cls, plan: Plan, node: Node, state: State[K, V]) -> "KeyedTable[K, V]":
-        """Return a table that the flow keeps."""
-        table = KeyedTable(plan, node, state.key, state.value, lambda: plan.table_of(node.group, state))
+    def kept(
+        cls, plan: Plan, node: Node, keep: Keeping, take: Take | None, *helpers: State[Any, Any]
+    ) -> "KeyedTable[K, V]":
+        """Return the table that a step keeps, in which it folds the records of a node.
+
+        Args:
+            plan: The plan of the flow.
+            node: The node.
+            keep: The step.
+            take: Takes numbers from the records first; None: there is nothing to take.
+            helpers: Other tables of the step.
+        """
+        state = keep.state
+        step, leaf = taking(take, keep)
+        label, edges = f"{state.meaning} {state.name!r}", (state, *helpers)
+        own = plan.add(node.group, label, node, step=step, leaf=leaf, edges=edges, makes=state.name)
+        table = KeyedTable(plan, own, state.key, state.value, lambda: plan.table_of(node.group, state))
         table._state = state
         return table
 
@@ -204,7 +218,7 @@ class KeyedTable(TableJoins[K, V]):
 
         codec = checked_value(value or self._value, f"group_by({name!r})")
         node = self._add("retract and add", steps.retractions(function, with_key=with_key))
-        behind = through(self._plan, node, name, "group_by", key, folds.Retractable(codec))
+        behind = through(self._plan, node, name, "group_by", key, Retractable(codec))
         return GroupedTable(self._plan, behind, key, codec)
 
     def _derived(self, label: str, step: Any, value: Codec[Any] | None) -> "KeyedTable[K, Any]":
@@ -229,9 +243,5 @@ def kept_table(
     operator = operator or aggregate.meaning
     plan.claim(name, operator)
     state = State(name, key=key, value=value, meaning=operator)
-    take, aggregate = folds.taken(aggregate)
-    keep = folds.Keep(state, aggregate)
-    step, leaf = folds.taking(take, keep)
-    label = f"{operator} {name!r}"
-    kept = plan.add(node.group, label, node, step=step, leaf=leaf, edges=(state,), makes=name)
-    return KeyedTable.of_state(plan, kept, state)
+    take, aggregate = taken(aggregate)
+    return KeyedTable.kept(plan, node, Keep(state, aggregate), take)

@@ -99,8 +99,15 @@ class Retracting(Aggregate[tuple[bool, Any], Any]):
 # ---- numbers of records ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class Keeping(ABC):
-    """The step that folds records into a table."""
+    """The step that folds records into a table.
+
+    Args:
+        state: The table.
+    """
+
+    state: State[Any, Any]
 
     @abstractmethod
     def step(self, scope: Scope, records: Columns) -> Columns:
@@ -109,6 +116,12 @@ class Keeping(ABC):
     def leaf(self, scope: Scope, records: Columns) -> None:
         """Fold the records, where nothing follows."""
         self.step(scope, records)
+
+    def copies(self, rows: Iterable[Any]) -> list[Any]:
+        """Return copies of rows, as a fold may change rows in place."""
+        # Not by `copied`: most rows cannot be changed, and need no call.
+        encode, decode = self.state.value.encode, self.state.value.decode
+        return [row if isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
 
 
 Function = Callable[..., Any]
@@ -195,21 +208,11 @@ def taking(take: Take | None, keep: Keeping) -> tuple[Step, Step]:
 
 @dataclass(frozen=True)
 class KeepRows(Keeping):
-    """The step that folds whole batches into rows, each record into the row of its key or of what it is placed in.
-
-    Args:
-        state: The table.
-    """
-
-    state: State[Any, Any]
+    """The step that folds whole batches into rows, each record into the row of its key or of what it is placed in."""
 
     @abstractmethod
     def fold(self, scope: Scope, rows: AggregateRows[Any], records: Columns) -> None:
         """Fold the records into the rows of their keys, in order."""
-
-    def copies(self, rows: Iterable[Any]) -> list[Any]:
-        """Return rows as they are now, whatever a later batch changes in place."""
-        return kept_apart(self.state, rows)
 
     def placed(self, scope: Scope, records: Columns) -> Columns:  # noqa: ARG002 - of windows
         """Return the records by the keys of their rows."""
@@ -275,13 +278,6 @@ class _Changing:
 
     def changing(self, _: Iterable[bytes]) -> dict[bytes, Any]:
         return self.rows
-
-
-def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
-    """Return copies of the rows, as a fold may change rows in place."""
-    # Not by `copied`: most rows cannot be changed, and need no call.
-    encode, decode = state.value.encode, state.value.decode
-    return [row if isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
 
 
 def copied(codec: Codec[Any], value: Any) -> Any:

@@ -47,7 +47,6 @@ class KeepSessions(Keeping):
         late: The output of late records.
     """
 
-    state: State[Any, Any]
     aggregate: Aggregate[Any, Any]
     window: Session
     late: Late

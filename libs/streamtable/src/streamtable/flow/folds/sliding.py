@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.ports import Codec
-from streamtable.flow.folds.folds import Keeping, changed_rows, copied, kept_apart
+from streamtable.flow.folds.folds import Keeping, changed_rows, copied
 from streamtable.flow.folds.windows import Late
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.sides import packed, unpacked
@@ -91,7 +91,6 @@ class KeepSliding(Keeping):
         late: The output of late records.
     """
 
-    state: State[Any, Any]
     times: State[Any, Any]
     aggregate: Aggregate[Any, Any]
     window: Sliding
@@ -122,7 +121,7 @@ class KeepSliding(Keeping):
             for start, (index, row) in each.changed_rows.items()
         ]
         rows = table.changing([key for _, key, _ in changes])
-        before = kept_apart(self.state, [rows[key] for _, key, _ in changes])
+        before = self.copies([rows[key] for _, key, _ in changes])
         rows.update((key, row) for _, key, row in changes)
         found = [(index, key, old, row) for (index, key, row), old in zip(changes, before, strict=True)]
         return changed_rows(records, self.state.key, found)
