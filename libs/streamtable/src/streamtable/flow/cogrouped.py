@@ -11,7 +11,7 @@ from streamtable.flow.joins.tables import marked_changes
 from streamtable.flow.plan.nodes import Node
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.flow.table import KeyedTable, kept_table
-from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, WindowedTable, Windows
+from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, WindowedTable
 from streamtable.flow.windows.keys import check_matching
 from streamtable.flow.windows.windows import Session, TimeWindow
 from streamtable.graph.aggregate import Folded
@@ -77,10 +77,10 @@ class CogroupedStream(Generic[K, A]):
         self, window: TimeWindow | Session, *, retention: timedelta = RETENTION
     ) -> "CogroupedWindows[K, A] | CogroupedSessions[K, A]":
         """Divide the records of all streams into windows by their event times. Arguments as in `GroupedStream.window`."""
-        windows: Windows[K, Any] = Windows(self.plan, self._merged(), self.key, None, window, None, retention)
+        records = self.plan, self._merged(), self.key, None
         if isinstance(window, Session):
-            return CogroupedSessions(SessionStream(windows), self._add)
-        return CogroupedWindows(TimeWindowedStream(windows), self._add)
+            return CogroupedSessions(SessionStream(*records, window, None, retention), self._add)
+        return CogroupedWindows(TimeWindowedStream(*records, window, None, retention), self._add)
 
     def _merged(self) -> Node:
         group = self.nodes[0].group

@@ -18,7 +18,7 @@ from streamtable.flow.plan.plan import Plan
 from streamtable.flow.ranked import ranked_table
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
-from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
+from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream
 from streamtable.flow.windows.windows import Session, Sliding, TimeWindow
 from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Ranked, Sum, reduced
 from streamtable.graph.state import State
@@ -171,8 +171,8 @@ class GroupedStream(Grouped[K, V]):
             retention: The time that the row of a window is kept after the window has closed. Then it is deleted, also from
                 the table's topic: a `Sink` of the table deletes it from its target.
         """
-        windows = Windows(self._plan, self._node, self._key, self._value, window, late, retention)
-        return SessionStream(windows) if isinstance(window, Session) else TimeWindowedStream(windows)
+        kind = SessionStream if isinstance(window, Session) else TimeWindowedStream
+        return kind(self._plan, self._node, self._key, self._value, window, late, retention)
 
     def cogroup(self, add: Callable[[A, V], A]) -> CogroupedStream[K, A]:
         """Begin an aggregate of several streams: `one.cogroup(add).cogroup(other, add_other).aggregate(name, initial)`.

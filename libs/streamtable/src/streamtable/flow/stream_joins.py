@@ -73,7 +73,7 @@ class StreamJoins(ABC, Generic[K, V]):
         Raises:
             GraphError: The streams belong to different groups, or a step has changed the keys or values of one.
         """
-        return self._joined("join", name, other, function, within, grace, value)
+        return self._joined(StreamJoin("join", name, Bounds.of(within, grace), function), other, value)
 
     def left_join(
         self,
@@ -93,7 +93,7 @@ class StreamJoins(ABC, Generic[K, V]):
 
         Windows behind it in the same group close later by that.
         """
-        return self._joined("left_join", name, other, function, within, grace, value)
+        return self._joined(StreamJoin("left_join", name, Bounds.of(within, grace), function), other, value)
 
     def outer_join(
         self,
@@ -106,7 +106,7 @@ class StreamJoins(ABC, Generic[K, V]):
         value: Codec[V3] | None = None,
     ) -> "KeyedStream[K, V3]":
         """Join as `left_join` does, where unmatched records of the right stream come out too."""
-        return self._joined("outer_join", name, other, function, within, grace, value)
+        return self._joined(StreamJoin("outer_join", name, Bounds.of(within, grace), function), other, value)
 
     def join_table(
         self, table: "KeyedTable[K, V2]", function: Callable[[V, V2], V3], *, value: Codec[V3] | None = None
@@ -207,7 +207,7 @@ class StreamJoins(ABC, Generic[K, V]):
         Raises:
             GraphError: As in `join`.
         """
-        return self._as_of("join_as_of", name, table, function, history, grace, value)
+        return self._as_of(AsOfJoin.of("join_as_of", name, function, history, grace), table, value)
 
     def left_join_as_of(
         self,
@@ -220,7 +220,7 @@ class StreamJoins(ABC, Generic[K, V]):
         value: Codec[V3] | None = None,
     ) -> "KeyedStream[K, V3]":
         """Join as `join_as_of` does; a record without a row is joined with None."""
-        return self._as_of("left_join_as_of", name, table, function, history, grace, value)
+        return self._as_of(AsOfJoin.of("left_join_as_of", name, function, history, grace), table, value)
 
     def _with_rows(
         self, operator: str, table: "KeyedTable[K, V2]", function: Callable[..., V3], value: Codec[V3] | None
@@ -251,21 +251,14 @@ class StreamJoins(ABC, Generic[K, V]):
         return self._made(node, self._key, value)
 
     def _as_of(
-        self,
-        operator: str,
-        name: str,
-        table: "KeyedTable[K, V2]",
-        function: Callable[..., V3],
-        history: timedelta,
-        grace: timedelta,
-        value: Codec[V3] | None,
+        self, join: AsOfJoin, table: "KeyedTable[K, Any]", value: Codec[V3] | None
     ) -> "KeyedStream[K, V3]":
-        what = f"{operator}({name!r})"
+        what = f"{join.operator}({join.name!r})"
         check_part(self._plan, table, what, KeyedTable)
         key = checked_keys(self._key, what)
-        refuse_windowed(operator, key, table._key)  # noqa: SLF001 - of this package
+        refuse_windowed(join.operator, key, table._key)  # noqa: SLF001 - of this package
         check_matching(what, key, table._key)  # noqa: SLF001 - the same
-        values = checked_codecs(operator, name, "values", self._value, table._value)  # noqa: SLF001 - of this package
+        values = checked_codecs(join.operator, join.name, "values", self._value, table._value)  # noqa: SLF001 - of this package
         versions = table._versions  # noqa: SLF001 - the same
         if versions is None:
             raise GraphError(
@@ -273,25 +266,16 @@ class StreamJoins(ABC, Generic[K, V]):
                 "batches. Join a table of to_table() of a stream of events or of every(name, interval), or one of Flow.table()"
             )
         nodes = self._node, versions
-        join = AsOfJoin.of(operator, name, function, history, grace)
         return self._made(join.added(self._plan, nodes, table._node, key, values), key, value)  # noqa: SLF001 - the same
 
     def _joined(
-        self,
-        operator: str,
-        name: str,
-        other: "KeyedStream[K, V2]",
-        function: Callable[..., V3],
-        within: Within,
-        grace: timedelta,
-        value: Codec[V3] | None,
+        self, join: StreamJoin, other: "KeyedStream[K, Any]", value: Codec[V3] | None
     ) -> "KeyedStream[K, V3]":
-        what = f"{operator}({name!r})"
+        what = f"{join.operator}({join.name!r})"
         check_part(self._plan, other, what, type(self))
         right: StreamJoins[K, Any] = other
         key = checked_keys(self._key, what)
         check_matching(what, key, checked_keys(right._key, what))
-        values = checked_codecs(operator, name, "values", self._value, right._value)
-        join = StreamJoin(operator, name, Bounds.of(within, grace), function)
+        values = checked_codecs(join.operator, join.name, "values", self._value, right._value)
         node = join.added(self._plan, (self._node, right._node), key, values)
         return self._made(node, key, value)

@@ -40,9 +40,33 @@ V3 = TypeVar("V3")
 RETENTION = timedelta(days=1)
 
 
+def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
+    """Return the due times of the rows of a table with these windows: each is due when its window closes."""
+    return Due(
+        window.closing(),
+        closed,
+        keep=retention,
+        by_key=True,
+        times=window.closings(),
+        on_error=on_error,
+        # The event time of a closed window is its last millisecond.
+        holds=timedelta(milliseconds=window.closes_at(0, 0) + 1),
+    )
+
+
+def closed_rows(window: Window, due: DueRows[Windowed[Any], Any]) -> list[DueRecord]:
+    """Return the rows of closed windows as records, with the last millisecond of each window."""
+    # It is in time for all steps behind it, whose rows fall due later by the time that this one was open (`Stages.lags`).
+    behind_end = 0 if window.inclusive else 1
+    return [(raw, row, key.end_ms - behind_end, key.end_ms - behind_end) for raw, key, row in due.rows]
+
+
 @dataclass(frozen=True)
-class Windows(Generic[K, V]):
-    """The records of a stream by key, and by windows of one kind.
+class WindowedStream(Generic[K, V]):
+    """The records of a stream by their keys and windows, to be aggregated into a table.
+
+    An aggregate has the name of its table, as in `GroupedStream`. A record whose windows have all been closed is
+    late: it changes nothing.
 
     Args:
         plan: The plan of the flow.
@@ -71,38 +95,6 @@ class Windows(Generic[K, V]):
         if not isinstance(retention, timedelta) or retention < timedelta(0):
             raise GraphError(f"windows with retention={retention!r}: give a timedelta of 0 or more")
 
-
-def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
-    """Return the due times of the rows of a table with these windows: each is due when its window closes."""
-    return Due(
-        window.closing(),
-        closed,
-        keep=retention,
-        by_key=True,
-        times=window.closings(),
-        on_error=on_error,
-        # The event time of a closed window is its last millisecond.
-        holds=timedelta(milliseconds=window.closes_at(0, 0) + 1),
-    )
-
-
-def closed_rows(window: Window, due: DueRows[Windowed[Any], Any]) -> list[DueRecord]:
-    """Return the rows of closed windows as records, with the last millisecond of each window."""
-    # It is in time for all steps behind it, whose rows fall due later by the time that this one was open (`Stages.lags`).
-    behind_end = 0 if window.inclusive else 1
-    return [(raw, row, key.end_ms - behind_end, key.end_ms - behind_end) for raw, key, row in due.rows]
-
-
-class WindowedStream(Generic[K, V]):
-    """The records of a stream by their keys and windows, to be aggregated into a table.
-
-    An aggregate has the name of its table, as in `GroupedStream`. A record whose windows have all been closed is
-    late: it changes nothing.
-    """
-
-    def __init__(self, windows: Windows[K, V]) -> None:
-        self._windows = windows
-
     def fold(self, name: str, aggregate: Aggregate[V, A], *, value: Codec[Any]) -> "WindowedTable[K, A]":
         """Fold the values of each key and window into a row, by an aggregate: `Mean`, `TopK`, or one of your own.
 
@@ -111,7 +103,7 @@ class WindowedStream(Generic[K, V]):
             aggregate: The aggregate. For sessions it needs a `merge`.
             value: The codec of the rows.
         """
-        windows, window, plan = self._windows, self._windows.window, self._windows.plan
+        window, plan = self.window, self.plan
         aggregate, operator, closed = as_read(name, aggregate, value), aggregate.meaning, Closed()
         if isinstance(window, Session) and not aggregate.merges:
             raise GraphError(
@@ -119,31 +111,31 @@ class WindowedStream(Generic[K, V]):
             )
 
         # Late records are written with their values.
-        take, folded = taken(aggregate, beside=windows.late is not None)
+        take, folded = taken(aggregate, beside=self.late is not None)
         plan.claim(name, operator)
-        key = window.key(windows.key)
-        due = due_of(window, closed, windows.retention, plan.on_error)
+        key = window.key(self.key)
+        due = due_of(window, closed, self.retention, plan.on_error)
         state = State(name, key=key, value=value, due=due, meaning=f"{operator} in {window.meaning}")
-        late = Late(windows.late, state, beside=folded is not aggregate and windows.late is not None)
+        late = Late(self.late, state, beside=folded is not aggregate and self.late is not None)
         edges: list[Any] = [state]
         keep: Keeping
         if isinstance(window, Session):
             keep = KeepSessions(state, folded, window, late)
         elif isinstance(window, Sliding):
             helper = plan.claim(f"{name}-times", f"{operator}({name!r})")
-            edges.append(times_state(helper, windows.key, value, window, plan.on_error))
+            edges.append(times_state(helper, self.key, value, window, plan.on_error))
             keep = KeepSliding(state, edges[-1], folded, window, late)
         else:
             assert isinstance(window, TimeWindow), "there are no others"
             keep = KeepWindows(state, folded, window, late)
         step, leaf = taking(take, keep)
         node = plan.add(
-            windows.node.group,
+            self.node.group,
             f"{operator} {name!r} in {window.meaning}",
-            windows.node,
+            self.node,
             step=step,
             leaf=leaf,
-            edges=(*edges, *([] if windows.late is None else [Output(windows.late, event_times=True)])),
+            edges=(*edges, *([] if self.late is None else [Output(self.late, event_times=True)])),
             windowed=True,
             grace_ms=window.grace_ms,
             makes=name,
@@ -210,7 +202,7 @@ class WindowedStream(Generic[K, V]):
             combine: Called with the row and the next value, and for sessions with the rows of two that are merged.
             value: The codec of the rows; by default the codec of the values.
         """
-        codec = checked_value(value or self._windows.value, f"reduce({name!r})")
+        codec = checked_value(value or self.value, f"reduce({name!r})")
         return self.fold(name, reduced(combine, partial(copied, codec)), value=codec)
 
 
