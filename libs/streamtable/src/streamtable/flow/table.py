@@ -11,7 +11,7 @@ from streamtable.flow import steps
 from streamtable.flow.checks import check_duration
 from streamtable.flow.folds.emission import EmitLater, PendingRow, pending_changes
 from streamtable.flow.folds.folds import Keep, Keeping, Retractable, Take, taken, taking
-from streamtable.flow.plan.nodes import Closed, DueRecords, Node, Source, sources_of
+from streamtable.flow.plan.nodes import DueRecords, Node, Source, sources_of
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.table_joins import TableJoins
 from streamtable.flow.windows.pending import PendingKey, emitted_at
@@ -159,7 +159,7 @@ class KeyedTable(TableJoins[K, V]):
 
         check_duration(interval, f"every({name!r}) has interval", _MS)
         rows = checked_value(self._value, f"every({name!r})")
-        plan, emitted, ms = self._plan, Closed(), interval // _MS
+        plan, emitted, ms = self._plan, DueRecords(self._key, pending_changes), interval // _MS
         plan.claim(name, "every")
         # The event time of a record is the last millisecond before it comes out.
         due: Due[Any, Any] = Due(emitted_at, emitted, by_key=True, on_error=plan.on_error, holds=_MS)
@@ -175,7 +175,7 @@ class KeyedTable(TableJoins[K, V]):
         step = EmitLater(pending, ms, self._closes_at, apart)
         label, more = f"every {ms} ms {name!r}", {"windowed": True, "interval_ms": ms, "as_records": True}
         plan.add(self._node.group, label, self._node, step=step, edges=(pending,), **more)
-        source = Source(pending, emitted.edge, kind="pending", due=DueRecords(self._key, pending_changes))
+        source = Source(pending, emitted.edge, kind="pending", due=emitted)
         node = plan.add(self._node.group, f"emitted {name!r}", source=source)
         value: Codec[Any] = rows  # a tombstone needs no codec
         return KeyedStream(plan, node, self._key, value)

@@ -6,8 +6,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
+from streamtable.base.keys import canonical
 from streamtable.base.ports import Codec
-from streamtable.base.topics import Stream
+from streamtable.base.topics import Stream, Table
 from streamtable.codec import Long
 from streamtable.errors import GraphError
 from streamtable.flow.checks import check_kind, check_part
@@ -17,7 +18,7 @@ from streamtable.flow.folds.sliding import KeepSliding, times_state
 from streamtable.flow.folds.windows import KeepWindows, Late
 from streamtable.flow.joins.rules import checked_codecs
 from streamtable.flow.joins.tables import TableJoin
-from streamtable.flow.plan.nodes import Closed, DueRecord, DueRecords, Node, Source
+from streamtable.flow.plan.nodes import DueRecord, DueRecords, Node, Source
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
@@ -40,7 +41,7 @@ V3 = TypeVar("V3")
 RETENTION = timedelta(days=1)
 
 
-def due_of(window: Window, closed: Closed, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
+def due_of(window: Window, closed: DueRecords, retention: timedelta, on_error: OnError) -> Due[Any, Any]:
     """Return the due times of the rows of a table with these windows: each is due when its window closes."""
     return Due(
         window.closing(),
@@ -104,7 +105,7 @@ class WindowedStream(Generic[K, V]):
             value: The codec of the rows.
         """
         window, plan = self.window, self.plan
-        aggregate, operator, closed = as_read(name, aggregate, value), aggregate.meaning, Closed()
+        aggregate, operator = as_read(name, aggregate, value), aggregate.meaning
         if isinstance(window, Session) and not aggregate.merges:
             raise GraphError(
                 f"{operator} {name!r} by sessions: {type(aggregate).__name__} has no merge(), which makes one row of two sessions that have become one"
@@ -114,6 +115,7 @@ class WindowedStream(Generic[K, V]):
         take, folded = taken(aggregate, beside=self.late is not None)
         plan.claim(name, operator)
         key = window.key(self.key)
+        closed = DueRecords(canonical(key), partial(closed_rows, window))
         due = due_of(window, closed, self.retention, plan.on_error)
         state = State(name, key=key, value=value, due=due, meaning=f"{operator} in {window.meaning}")
         late = Late(self.late, state, beside=folded is not aggregate and self.late is not None)
@@ -140,7 +142,8 @@ class WindowedStream(Generic[K, V]):
             grace_ms=window.grace_ms,
             makes=name,
         )
-        return WindowedTable(plan, node, key, value, state, closed, window)
+        final = Source(state, closed.edge, kind="closed", due=closed)
+        return WindowedTable(plan, node, key, value, lambda: plan.table_of(node.group, state), window, final)
 
     def count(self, name: str, *, value: Codec[int] | None = None) -> "WindowedTable[K, int]":
         """Count the records of each key and window.
@@ -255,18 +258,14 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         node: Node,
         key: Codec[Windowed[K]],
         value: Codec[V] | None,
-        state: State[Windowed[K], Any],
-        closed: Closed,
+        kept: Callable[[], Table[Windowed[K], V]] | None,
         window: Window,
-        joined: DueRecords | None = None,
+        final: Source,
     ) -> None:
-        table: Any = None if joined is not None else lambda: plan.table_of(node.group, state)
-        super().__init__(plan, node, key, value, table)
-        self._windows = state
-        self._closed = closed
+        super().__init__(plan, node, key, value, kept)
         self._window = window
         self._closes_at = window.closing()
-        self._joined_rows = joined  # of a join: the state has the rows of both sides
+        self._final = final
 
     def changes(self) -> KeyedStream[Windowed[K], V | None]:
         """Return the changes as records, for each row and batch of records the row after it.
@@ -281,9 +280,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
 
         The event time of the record is the last millisecond of the window.
         """
-        due = self._joined_rows or DueRecords(self._windows.key, partial(closed_rows, self._window))
-        source = Source(self._windows, self._closed.edge, kind="closed", due=due)
-        node = self._plan.source(self._node.group, source, f"final {self._windows.name!r}")
+        node = self._plan.source(self._node.group, self._final, f"final {self._final.topic.name!r}")
         return KeyedStream(self._plan, node, self._key, self._value)
 
     def join(  # type: ignore[override] # a windowed table is joined with windowed tables only, and not by other keys
@@ -346,7 +343,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         what = f"{operator}({name!r}) of a windowed table"
         check_part(self._plan, other, what, WindowedTable)
         right: WindowedTable[K, Any] = other
-        window, plan, closed = self._window, self._plan, Closed()
+        window, plan = self._window, self._plan
         if not isinstance(window, TimeWindow) or window != right._window:
             raise GraphError(
                 f"{what}: its rows are of {window.meaning}, the right table's of {right._window.meaning}. Join tables "
@@ -356,7 +353,8 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         values = checked_codecs(operator, name, "rows", self._value, right._value)
         join = TableJoin(operator, name, function, values)
         # When a window is closed, no side changes any more: the row has been in final().
+        closed = DueRecords(self._key, join.closed_rows)
         due = due_of(window, closed, timedelta(0), plan.on_error)
         node, state = join.added(plan, (self._node, right._node), self._key, due, f" in {window.meaning}")
-        joined = DueRecords(self._key, join.closed_rows)
-        return WindowedTable(plan, node, self._key, value, state, closed, window, joined)
+        final = Source(state, closed.edge, kind="closed", due=closed)
+        return WindowedTable(plan, node, self._key, value, None, window, final)

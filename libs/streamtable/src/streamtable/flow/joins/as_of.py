@@ -30,7 +30,7 @@ from streamtable.flow.joins.rules import (
 from streamtable.flow.joins.streams import marked
 from streamtable.flow.joins.tables import marked_changes
 from streamtable.flow.plan.columns import Columns, Scope
-from streamtable.flow.plan.nodes import Closed, DueRecord, DueRecords, Node, Source
+from streamtable.flow.plan.nodes import DueRecord, DueRecords, Node, Source
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
@@ -91,7 +91,8 @@ class AsOfJoin:
         """Add the join of a stream and the versions of a table's rows to a flow. Returns the node of its output. Raises `GraphError`."""
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
-        group, expired = nodes[0].group, Closed()
+        group = nodes[0].group
+        expired = DueRecords(key, lambda due: self._found(due, state))
 
         def due_at(raw: bytes, _: bytes) -> int | None:
             where = PlaceKey.split(raw)
@@ -115,8 +116,7 @@ class AsOfJoin:
         ]
         more = {"edges": (state,), "grace_ms": self.grace_ms, "windowed": True, "follows": table}
         plan.add(group, f"{self.meaning}: {self.name!r} waits", *sides, step=step, **more)
-        found = DueRecords(key, lambda due: self._found(due, state))
-        source = Source(state, expired.edge, kind="closed", due=found)
+        source = Source(state, expired.edge, kind="closed", due=expired)
         waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, windowed=True)
         return plan.add(group, f"joined by {self.name!r}", waited)
 

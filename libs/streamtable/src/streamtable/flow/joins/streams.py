@@ -31,7 +31,7 @@ from streamtable.flow.joins.waiting_records import (
     times_of,
 )
 from streamtable.flow.plan.columns import Columns, Scope, same_bytes
-from streamtable.flow.plan.nodes import Closed, DueRecord, DueRecords, Node, Source, Step
+from streamtable.flow.plan.nodes import DueRecord, DueRecords, Node, Source, Step
 from streamtable.flow.plan.plan import Plan, copartitioned
 from streamtable.graph.due import Due
 from streamtable.graph.state import State
@@ -74,12 +74,13 @@ class StreamJoin:
         """Add the join to a flow. Returns the node of what it makes. Raises `GraphError`."""
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
-        group, expired = nodes[0].group, Closed()
+        group, rows = nodes[0].group, WaitingRecords(*values)
+        expired = DueRecords(key, partial(self._waited, rows))
 
         def closes(raw: bytes, _: bytes) -> int | None:
             return closing_times(self.bounds, [raw])[0]
 
-        rows, meaning = WaitingRecords(*values), f"{self.operator} {self.bounds.meaning}"
+        meaning = f"{self.operator} {self.bounds.meaning}"
         times, holds = partial(closing_times, self.bounds), self.bounds.longest
         due = Due(closes, expired, by_key=True, on_error=plan.on_error, holds=holds, times=times)
         state: State[Any, Any] = State(self.name, key=PlaceKey(key), value=rows, due=due, meaning=meaning)
@@ -94,8 +95,7 @@ class StreamJoin:
         )
         if not self.unmatched:
             return joined
-        due_records = DueRecords(key, partial(self._waited, rows))
-        waited = Source(state, expired.edge, kind="closed", due=due_records)
+        waited = Source(state, expired.edge, kind="closed", due=expired)
         source = plan.add(group, f"expired of {self.name!r}", source=waited, windowed=True)
         alone = plan.add(group, f"unmatched of {self.name!r}", source, step=self._alone)
         return plan.add(group, f"all of {self.name!r}", joined, alone)

@@ -19,7 +19,6 @@ from streamtable.graph.stages import Stages
 from streamtable.graph.state import State
 from streamtable.graph.topic_owners import refuse_shared_topics
 from streamtable.handlers.context import BatchContext, Context
-from streamtable.handlers.due_rows import DueRows
 
 if TYPE_CHECKING:
     from streamtable.graph.edge import Edge
@@ -126,10 +125,8 @@ class CompiledSource:
         self._singly = any(node.singly for node in reached)
         self._writes = any(isinstance(edge, Output) for node in reached for edge in node.edges)
         assert source.source is not None, "a source node has one"
-        self._topic = source.source.topic
-        self._kind = source.source.kind
-        self._due = source.source.due
-        self._key = self._topic.key if self._due is None else self._due.key
+        self._read = source.source
+        self._key = self._read.topic.key if self._read.due is None else self._read.due.key
         self._keyless = isinstance(self._key, NoKey)
         kept = any(isinstance(edge, State) for node in reached for edge in node.edges)
         self._interval_ms = interval_ms if kept and not self._keyless else 0
@@ -137,9 +134,9 @@ class CompiledSource:
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
         """The handler of the source's edge, by the name of the argument."""
-        if self._due is not None:
-            return {"handler": self.on_due}
-        if self._kind == "table":
+        if self._read.due is not None:
+            return {"handler": self._run}
+        if self._read.kind == "table":
             return {"handler": self.on_change}
         return {"handler": self.on_record} if self._singly else {"batch": self.on_batch}
 
@@ -147,7 +144,7 @@ class CompiledSource:
         """Handle records of the source."""
         late_before = batch.late_before_ms if self._windowed else None
         headers = batch.own_headers if self._writes else None
-        more = {"raw_values": (self._topic.value, batch.raw_values), "headers": headers}
+        more = {"raw_values": (self._read.topic.value, batch.raw_values), "headers": headers}
         self._run(batch, batch.raw_keys, batch.events, batch.event_times_ms, late_before, **more)
 
     def on_record(self, ctx: Context[Any, Any], event: Any) -> None:
@@ -160,12 +157,6 @@ class CompiledSource:
         """Handle a change of the source's table."""
         late_before = [ctx.late_before_ms] if self._windowed else None
         self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, olds=[change.old])
-
-    def on_due(self, due: DueRows[Any, Any]) -> None:
-        """Handle rows that are due, such as windows that have closed."""
-        assert self._due is not None, "the source is of rows that fall due"
-        if records := self._due.of(due):
-            self._run(due, *zip(*records, strict=True))
 
     def _run(
         self,

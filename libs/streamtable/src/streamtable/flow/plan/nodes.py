@@ -27,32 +27,28 @@ DueRecord = tuple[bytes, Any, int, int]
 """A record that is due: the encoded key, the value, the event time, and the time before which windows are closed."""
 
 
-class Closed:
-    """Handles windows that have closed: what follows them is known when the flow is compiled, after the table was made."""
-
-    def __init__(self) -> None:
-        self._handler: Callable[[DueRows[Any, Any]], None] | None = None
-
-    def edge(self, handler: dict[str, Any]) -> None:
-        """Take the handler; the state is an edge of the group already."""
-        self._handler = handler["handler"]
-
-    def __call__(self, due: "DueRows[Any, Any]") -> None:
-        if self._handler is not None:
-            self._handler(due)
-
-
-@dataclass(frozen=True)
 class DueRecords:
-    """The conversion of rows that are due to records.
+    """Handles rows that fall due, as of windows that have closed: passes them on as records.
 
-    Attributes:
+    What follows is known when the flow is compiled, after the table of the rows was made.
+
+    Args:
         key: The codec of the records' keys.
-        of: Returns the records.
+        of: Returns the records of rows that are due.
     """
 
-    key: Codec[Any]
-    of: "Callable[[DueRows[Any, Any]], Sequence[DueRecord]]"
+    def __init__(self, key: Codec[Any], of: "Callable[[DueRows[Any, Any]], Sequence[DueRecord]]") -> None:
+        self.key = key
+        self._of = of
+        self._run: Callable[..., None] | None = None
+
+    def edge(self, handler: dict[str, Any]) -> None:
+        """Take the handler of the records; the state is an edge of the group already."""
+        self._run = handler["handler"]
+
+    def __call__(self, due: "DueRows[Any, Any]") -> None:
+        if self._run is not None and (records := self._of(due)):
+            self._run(due, *zip(*records, strict=True))
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class Source:
         arguments: The arguments that the source was made with. They distinguish two sources of the same topic.
         kind: The kind of records: records of a stream, changes of a table, closed windows of a state, or changes of a state
             that are emitted at the end of their interval.
-        due: The conversion of due rows to records; None: the source is a topic.
+        due: The handler of the rows of a state that fall due; None: the source is a topic.
         retracts: Whether a stream carries the changes of a table, as values that are subtracted and added.
     """
 
