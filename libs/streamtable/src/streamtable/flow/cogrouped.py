@@ -83,12 +83,11 @@ class CogroupedStream(Generic[K, A]):
         return CogroupedWindows(TimeWindowedStream(*records, window, None, retention), self._add)
 
     def _merged(self) -> Node:
-        group = self.nodes[0].group
         marked = [
-            self.plan.add(group, f"stream {number} of cogroup", node, step=marked_changes(number - 1))
+            self.plan.add(f"stream {number} of cogroup", node, step=marked_changes(number - 1))
             for number, node in enumerate(self.nodes, 1)
         ]
-        return self.plan.add(group, "merge", *marked)
+        return self.plan.add("merge", *marked)
 
     def _add(self, row: Any, marked: tuple[int, Any]) -> Any:
         number, value = marked

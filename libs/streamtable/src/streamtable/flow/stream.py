@@ -148,8 +148,9 @@ class KeyedStream(StreamJoins[K, V]):
             raise GraphError("split() without predicates: give one for each branch but the last")
         mark, takes = steps.branches(predicates)
         marked = self._add("split", mark)
-        group, numbered = self._node.group, enumerate(takes, 1)
-        nodes = [self._plan.add(group, f"branch {number}", marked, step=take) for number, take in numbered]
+        nodes = [
+            self._plan.add(f"branch {number}", marked, step=take) for number, take in enumerate(takes, 1)
+        ]
         return tuple(self._made(node, self._key, self._value) for node in nodes)
 
     def merge(self, *others: "KeyedStream[K, V]", value: Codec[V] | None = None) -> "KeyedStream[K, V]":
@@ -170,7 +171,7 @@ class KeyedStream(StreamJoins[K, V]):
         if None not in keys:
             for each in keys[1:]:
                 check_matching("merge()", keys[0], each)
-        node = self._plan.add(self._node.group, "merge", *nodes)
+        node = self._plan.add("merge", *nodes)
         key = None if None in keys else self._key
         same = all(type(each) is type(self._value) and _parts(each) == _parts(self._value) for each in values)
         return self._made(node, key, value or (self._value if same else None))
@@ -365,15 +366,13 @@ class KeyedStream(StreamJoins[K, V]):
                 "process() after windows, every(), or a left_join(), outer_join() or join_as_of() of a stream: what comes out has no "
                 "record to be processed with. Put repartition(name, value=codec) between them"
             )
-        node = self._plan.add(
-            self._node.group, "process", self._node, step=steps.process(handler), edges=edges, singly=True
-        )
+        node = self._plan.add("process", self._node, step=steps.process(handler), edges=edges, singly=True)
         return self._made(node, key, value)
 
     # ---- inside --------------------------------------------------------------------------------------------------------------
 
     def _add(self, label: str, step: Any) -> Node:
-        return self._plan.add(self._node.group, label, self._node, step=step)
+        return self._plan.add(label, self._node, step=step)
 
     def _made(self, node: Node, key: Codec[K2] | None, value: Codec[V2] | None) -> "KeyedStream[K2, V2]":
         return KeyedStream(self._plan, node, key, value)
@@ -415,7 +414,7 @@ def through(
 def send(plan: Plan, node: Node, label: str, step: Any, to: Iterable[Stream[Any, Any]], **more: Any) -> None:
     """Add a step that sends records, with their event times."""
     edges = tuple(Output(each, event_times=True) for each in to)
-    plan.add(node.group, label, node, step=step, edges=edges, **more)
+    plan.add(label, node, step=step, edges=edges, **more)
 
 
 def _parts(codec: Any) -> Any:

@@ -232,7 +232,7 @@ class StreamJoins(ABC, Generic[K, V]):
         copartitioned((self._node, rows), operator)
         step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
         label = f"{operator} with {rows.label}"
-        node = self._plan.add(self._node.group, label, self._node, step=step, reads=rows)
+        node = self._plan.add(label, self._node, step=step, reads=rows)
         return self._made(node, self._key, value)
 
     def _with_global(
@@ -247,7 +247,7 @@ class StreamJoins(ABC, Generic[K, V]):
         check_function(on, f"{operator}() has on", "takes the key of the row from the value")
         step = join_rows(global_rows_of(table, on), function, inner=operator == "join_global")
         label = f"{operator} with table {table.name}"
-        node = self._plan.add(self._node.group, label, self._node, step=step, edges=(Lookup(table),))
+        node = self._plan.add(label, self._node, step=step, edges=(Lookup(table),))
         return self._made(node, self._key, value)
 
     def _as_of(

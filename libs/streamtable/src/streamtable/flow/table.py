@@ -74,7 +74,7 @@ class KeyedTable(TableJoins[K, V]):
         state = keep.state
         step, leaf = taking(take, keep)
         label, edges = f"{state.meaning} {state.name!r}", (state, *helpers)
-        own = plan.add(node.group, label, node, step=step, leaf=leaf, edges=edges, makes=state.name)
+        own = plan.add(label, node, step=step, leaf=leaf, edges=edges, makes=state.name)
         table = KeyedTable(plan, own, state.key, state.value, lambda: plan.table_of(node.group, state))
         table._state = state
         return table
@@ -133,9 +133,7 @@ class KeyedTable(TableJoins[K, V]):
         """Return the changes as records: the new row, or None for a deleted one."""
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
-        node = self._plan.add(
-            self._node.group, "to_stream", self._node, step=steps.rows_as_records, as_records=True
-        )
+        node = self._plan.add("to_stream", self._node, step=steps.rows_as_records, as_records=True)
         value: Codec[Any] | None = self._value  # a tombstone needs no codec
         return KeyedStream(self._plan, node, self._key, value)
 
@@ -173,10 +171,10 @@ class KeyedTable(TableJoins[K, V]):
         fed = any(each.feeds in topics for each in plan.nodes)
         apart = len(topics) > 1 or fed or any(each.kind == "closed" for each in sources)
         step = EmitLater(pending, ms, self._closes_at, apart)
-        label, more = f"every {ms} ms {name!r}", {"windowed": True, "interval_ms": ms, "as_records": True}
-        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), **more)
+        more: dict[str, Any] = {"windowed": True, "interval_ms": ms, "as_records": True}
+        plan.add(f"every {ms} ms {name!r}", self._node, step=step, edges=(pending,), **more)
         source = Source(pending, emitted.edge, kind="pending", due=emitted)
-        node = plan.add(self._node.group, f"emitted {name!r}", source=source)
+        node = plan.add(f"emitted {name!r}", group=self._node.group, source=source)
         value: Codec[Any] = rows  # a tombstone needs no codec
         return KeyedStream(plan, node, self._key, value)
 
@@ -217,17 +215,16 @@ class KeyedTable(TableJoins[K, V]):
         from streamtable.flow.stream import checked_value, through  # noqa: PLC0415 - the same
 
         codec = checked_value(value or self._value, f"group_by({name!r})")
-        node = self._add("retract and add", steps.retractions(function, with_key=with_key))
+        step = steps.retractions(function, with_key=with_key)
+        node = self._plan.add("retract and add", self._node, step=step)
         behind = through(self._plan, node, name, "group_by", key, Retractable(codec))
         return GroupedTable(self._plan, behind, key, codec)
 
     def _derived(self, label: str, step: Any, value: Codec[Any] | None) -> "KeyedTable[K, Any]":
-        table: KeyedTable[K, Any] = KeyedTable(self._plan, self._add(label, step), self._key, value, None)
+        node = self._plan.add(label, self._node, step=step)
+        table: KeyedTable[K, Any] = KeyedTable(self._plan, node, self._key, value, None)
         table._closes_at = self._closes_at
         return table
-
-    def _add(self, label: str, step: Any) -> Node:
-        return self._plan.add(self._node.group, label, self._node, step=step)
 
 
 def kept_table(

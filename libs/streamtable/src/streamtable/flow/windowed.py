@@ -132,7 +132,6 @@ class WindowedStream(Generic[K, V]):
             keep = KeepWindows(state, folded, window, late)
         step, leaf = taking(take, keep)
         node = plan.add(
-            self.node.group,
             f"{operator} {name!r} in {window.meaning}",
             self.node,
             step=step,

@@ -91,7 +91,6 @@ class AsOfJoin:
         """Add the join of a stream and the versions of a table's rows to a flow. Returns the node of its output. Raises `GraphError`."""
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
-        group = nodes[0].group
         expired = DueRecords(key, lambda due: self._found(due, state))
 
         def due_at(raw: bytes, _: bytes) -> int | None:
@@ -111,14 +110,20 @@ class AsOfJoin:
 
         steps = marked(LEFT), marked_changes(RIGHT)
         sides = [
-            plan.add(group, f"{side} of {self.name!r}", node, step=each)
+            plan.add(f"{side} of {self.name!r}", node, step=each)
             for side, node, each in zip(("stream", "table"), nodes, steps, strict=True)
         ]
-        more = {"edges": (state,), "grace_ms": self.grace_ms, "windowed": True, "follows": table}
-        plan.add(group, f"{self.meaning}: {self.name!r} waits", *sides, step=step, **more)
+        more: dict[str, Any] = {
+            "edges": (state,),
+            "grace_ms": self.grace_ms,
+            "windowed": True,
+            "follows": table,
+        }
+        plan.add(f"{self.meaning}: {self.name!r} waits", *sides, step=step, **more)
         source = Source(state, expired.edge, kind="closed", due=expired)
-        waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, windowed=True)
-        return plan.add(group, f"joined by {self.name!r}", waited)
+        label, group = f"{self.operator} {self.name!r}", nodes[0].group
+        waited = plan.add(label, group=group, source=source, windowed=True)
+        return plan.add(f"joined by {self.name!r}", waited)
 
     def _wait(self, scope: Scope, records: Columns, state: State[Any, Any]) -> None:
         """Buffer records until they are joined, and note versions; each is a pair of its side and the value or row."""

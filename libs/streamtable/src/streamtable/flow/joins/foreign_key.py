@@ -133,28 +133,14 @@ class ForeignKeyJoin:
         right = Right(self, subscribers, answering)
 
         asked = self._source(plan, right_group, asking)
-        of_rows = plan.add(right_group, f"right of {name!r}", nodes[1], step=marked_changes(LEFT))
-        plan.add(
-            right_group,
-            f"answer {name!r}",
-            asked,
-            of_rows,
-            step=right.step,
-            edges=(subscribers, Output(answering, event_times=True)),
-            feeds=answering.name,
-        )
+        of_rows = plan.add(f"right of {name!r}", nodes[1], step=marked_changes(LEFT))
+        edges = subscribers, Output(answering, event_times=True)
+        plan.add(f"answer {name!r}", asked, of_rows, step=right.step, edges=edges, feeds=answering.name)
         answers = self._source(plan, left_group, answering, any_partition=True)
-        of_left = plan.add(left_group, f"left of {name!r}", nodes[0], step=marked_changes(LEFT))
+        of_left = plan.add(f"left of {name!r}", nodes[0], step=marked_changes(LEFT))
         label = f"{self.operator} {name!r} by foreign key"
-        return plan.add(
-            left_group,
-            label,
-            of_left,
-            answers,
-            step=left.step,
-            edges=(rows, Output(asking, event_times=True)),
-            feeds=asking.name,
-        )
+        edges = rows, Output(asking, event_times=True)
+        return plan.add(label, of_left, answers, step=left.step, edges=edges, feeds=asking.name)
 
     def _source(self, plan: Plan, group: str, stream: Stream[Any, Any], **more: Any) -> Node:
         source = Source(

@@ -74,7 +74,7 @@ class StreamJoin:
         """Add the join to a flow. Returns the node of what it makes. Raises `GraphError`."""
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
-        group, rows = nodes[0].group, WaitingRecords(*values)
+        rows = WaitingRecords(*values)
         expired = DueRecords(key, partial(self._waited, rows))
 
         def closes(raw: bytes, _: bytes) -> int | None:
@@ -85,20 +85,20 @@ class StreamJoin:
         due = Due(closes, expired, by_key=True, on_error=plan.on_error, holds=holds, times=times)
         state: State[Any, Any] = State(self.name, key=PlaceKey(key), value=rows, due=due, meaning=meaning)
         sides = [
-            plan.add(group, f"{name} of {self.name!r}", node, step=encoded(side, codec, rows))
+            plan.add(f"{name} of {self.name!r}", node, step=encoded(side, codec, rows))
             for side, name, node, codec in zip((LEFT, RIGHT), ("left", "right"), nodes, values, strict=True)
         ]
         label = f"{self.operator} {self.name!r} {self.bounds.meaning}"
         step = JoinStep(state, rows, self.bounds, self.function, self.unmatched).step
         joined = plan.add(
-            group, label, *sides, step=step, edges=(state,), windowed=True, grace_ms=self.bounds.grace_ms
+            label, *sides, step=step, edges=(state,), windowed=True, grace_ms=self.bounds.grace_ms
         )
         if not self.unmatched:
             return joined
         waited = Source(state, expired.edge, kind="closed", due=expired)
-        source = plan.add(group, f"expired of {self.name!r}", source=waited, windowed=True)
-        alone = plan.add(group, f"unmatched of {self.name!r}", source, step=self._alone)
-        return plan.add(group, f"all of {self.name!r}", joined, alone)
+        source = plan.add(f"expired of {self.name!r}", group=joined.group, source=waited, windowed=True)
+        alone = plan.add(f"unmatched of {self.name!r}", source, step=self._alone)
+        return plan.add(f"all of {self.name!r}", joined, alone)
 
     def _waited(self, rows: WaitingRecords, due: DueRows[Any, Any]) -> list[DueRecord]:
         """Return the records that have expired and are to come out: they have not been matched."""

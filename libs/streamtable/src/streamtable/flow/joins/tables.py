@@ -55,11 +55,10 @@ class TableJoin:
         """
         copartitioned(nodes, self.operator)
         plan.claim(self.name, self.operator)
-        group = nodes[0].group
         codec, meaning = SidesCodec(*map(codec_name, self.values)), f"{self.operator} of tables{windows}"
         state: State[Any, Sides] = State(self.name, key=key, value=codec, due=due, meaning=meaning)
         sides = [
-            plan.add(group, f"{side} of {self.name!r}", node, step=marked_changes(number))
+            plan.add(f"{side} of {self.name!r}", node, step=marked_changes(number))
             for number, side, node in zip((LEFT, RIGHT), ("left", "right"), nodes, strict=True)
         ]
 
@@ -67,7 +66,7 @@ class TableJoin:
             return self._changes(scope, changes, state)
 
         label = f"{self.operator} {self.name!r}"
-        return plan.add(group, label, *sides, step=step, edges=(state,)), state
+        return plan.add(label, *sides, step=step, edges=(state,)), state
 
     def closed_rows(self, due: DueRows[Any, Sides]) -> list[DueRecord]:
         """Return the joined rows of closed windows as records, with the last millisecond of each window."""

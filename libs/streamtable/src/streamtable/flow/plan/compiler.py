@@ -1,7 +1,7 @@
 """Compiles nodes to groups: the nodes between two changes of the key become one function that is called with batches."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from streamtable.flow.plan.in_band import depths_of, stages_of, topics_in_band, 
 from streamtable.flow.plan.nodes import Node, Step, intervals_of, sources_of
 from streamtable.graph.group import EventTime, Group, Join, Output
 from streamtable.graph.row_change import RowChange
-from streamtable.graph.stages import Stages
 from streamtable.graph.state import State
 from streamtable.graph.topic_owners import refuse_shared_topics
 from streamtable.handlers.context import BatchContext, Context
@@ -34,14 +33,12 @@ def groups_of(
     refuse_circles(flow, nodes)
     depths = depths_of(nodes)
     in_band, intervals = topics_in_band(nodes, depths), intervals_of(nodes)
-    groups = tuple(
-        _group_of(
-            name, nodes, event_time, in_band, stages_of(name, nodes, depths, in_band), intervals, version
-        )
-        for name in names
-    )
+    groups = []
+    for name in names:
+        timing = event_time, stages_of(name, nodes, depths, in_band)
+        groups.append(Group(name, *_edges_of(name, nodes, in_band, intervals, timing), version=version))
     refuse_shared_topics(groups)
-    return groups
+    return tuple(groups)
 
 
 def refuse_circles(flow: str, nodes: Sequence[Node]) -> None:
@@ -58,17 +55,16 @@ def refuse_circles(flow: str, nodes: Sequence[Node]) -> None:
             )
 
 
-def _group_of(
-    name: str,
+def _edges_of(
+    group: str,
     nodes: Sequence[Node],
-    event_time: EventTime,
     in_band: frozenset[str],
-    stages: Stages,
     intervals: Mapping[Node, int],
-    version: str,
-) -> Group[Any, Any]:
+    timing: "Iterable[Edge[Any, Any]]",
+) -> "list[Edge[Any, Any]]":
+    """Return the edges of a group; `timing` only if it follows event time."""
     edges: list[Edge[Any, Any]] = []
-    nodes = [each for each in nodes if each.group == name]
+    nodes = [each for each in nodes if each.group == group]
     for node in nodes:
         if node.source is not None:
             program = CompiledSource(node, nodes, in_band, intervals.get(node, 0))
@@ -79,10 +75,8 @@ def _group_of(
                 edges.append(edge)
         edges.extend(edge for edge in node.edges if edge not in edges)
     if any(node.windowed or node.feeds in in_band for node in nodes):
-        edges += [event_time, stages]
-    return Group(
-        name, *(with_watermarks(edge, in_band) for edge in edges), *fed_by_sources(nodes), version=version
-    )
+        edges += timing
+    return [*(with_watermarks(edge, in_band) for edge in edges), *fed_by_sources(nodes)]
 
 
 def _only_read(source: Node, nodes: Sequence[Node]) -> bool:

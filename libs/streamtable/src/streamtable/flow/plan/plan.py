@@ -42,9 +42,9 @@ class Plan:
     added: list[Group[Any, Any]] = field(default_factory=list)
     _groups: tuple[int, tuple[Group[Any, Any], ...]] = (0, ())  # and of how many nodes they were made
 
-    def add(self, group: str, label: str, *parents: Node, **more: Any) -> Node:
-        """Add a node."""
-        node = Node(len(self.nodes), group, label, parents, **more)
+    def add(self, label: str, *parents: Node, group: str = "", **more: Any) -> Node:
+        """Add a node, to the group of its parents; one without parents, a source, to the given group."""
+        node = Node(len(self.nodes), group or parents[0].group, label, parents, **more)
         self.nodes.append(node)
         return node
 
@@ -74,7 +74,7 @@ class Plan:
                         "read it once and use the stream for both"
                     )
                 return node
-        return self.add(group, label or f"{source.kind} {source.topic.name}", source=source)
+        return self.add(label or f"{source.kind} {source.topic.name}", group=group, source=source)
 
     def partitioner_of(self, group: str) -> Partitioner:
         """Return the partitioner of the streams and tables that a group reads: its other topics have the same."""
