@@ -47,8 +47,7 @@ def flat_map_pairs(function: Function) -> Step:
 
 def flat_map_values(function: Function, *, with_key: bool) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
-        made = mapped(list, called(function, records, with_key=with_key))
-        return records.repeated(map(len, made)).with_values(list(chain.from_iterable(made)))
+        return _flattened(records, mapped(list, called(function, records, with_key=with_key)))
 
     return step
 
@@ -97,10 +96,14 @@ def process(handler: Function) -> Step:
     """Call a handler with the context of the record; the next step gets its result."""
 
     def step(scope: Scope, records: Columns) -> Columns:
-        made = [list(handler(scope, value) or ()) for value in records.values]
-        return records.repeated(map(len, made)).with_values(list(chain.from_iterable(made)))
+        return _flattened(records, [list(handler(scope, value) or ()) for value in records.values])
 
     return step
+
+
+def _flattened(records: Columns, made: Sequence[Sequence[Any]]) -> Columns:
+    """Return the records with all values that were made of each."""
+    return records.repeated(map(len, made)).with_values(list(chain.from_iterable(made)))
 
 
 def _repaired(records: Columns, pairs: Sequence[tuple[Any, Any]]) -> Columns:
@@ -179,8 +182,7 @@ def _both(function: Function, changes: Columns, *, with_key: bool) -> tuple[list
     """Call a function for the new and the old rows; a missing row stays None."""
     olds = changes.olds or ()
     if with_key:
-        keys = changes.keys
-        pairs = list(zip(keys, changes.values, strict=True)), list(zip(keys, olds, strict=True))
+        pairs = [list(zip(changes.keys, rows, strict=True)) for rows in (changes.values, olds)]
         news, before = ([None if p[1] is None else function(*p) for p in column] for column in pairs)
         return news, before
     return [None if row is None else function(row) for row in changes.values], [

@@ -202,7 +202,8 @@ class KeyedStream(StreamJoins[K, V]):
             GraphError: No codec is known for keys or values: give it.
         """
         check_windows(f"repartition({name!r})", self._key, key)
-        return self._through(name, "repartition", self._node, key or self._key, value or self._value, beside)
+        key, value = key or self._key, value or self._value
+        return through(self._plan, self._node, name, "repartition", key, value, beside)
 
     def key_by(
         self,
@@ -223,7 +224,7 @@ class KeyedStream(StreamJoins[K, V]):
             beside: As in `repartition`.
         """
         node = self._add("key_by", steps.map_pairs(lambda _, each: (function(each), each)))
-        return self._through(name, "key_by", node, key, value or self._value, beside)
+        return through(self._plan, node, name, "key_by", key, value or self._value, beside)
 
     def group_by(
         self,
@@ -377,28 +378,22 @@ class KeyedStream(StreamJoins[K, V]):
     def _made(self, node: Node, key: Codec[K2] | None, value: Codec[V2] | None) -> "KeyedStream[K2, V2]":
         return KeyedStream(self._plan, node, key, value)
 
-    def _through(
-        self,
-        name: str,
-        operator: str,
-        node: Node,
-        key: Codec[K2] | None,
-        value: Codec[V2] | None,
-        beside: Beside | None,
-    ) -> "KeyedStream[K2, V2]":
-        key = written_keys(key, f"{operator}({name!r})")
-        codec = checked_value(value, f"{operator}({name!r})")
-        if beside is not None:
-            check_part(self._plan, beside, f"beside= of {operator}({name!r})", KeyedStream, KeyedTable)
-        group = "" if beside is None else beside._node.group  # noqa: SLF001 - of this package
-        behind = through(self._plan, node, name, operator, key, codec, group)
-        return self._made(behind, key, codec)
-
 
 def through(
-    plan: Plan, node: Node, name: str, operator: str, key: Codec[Any], value: Codec[Any], group: str = ""
-) -> Node:
-    """Send the records of a node through a topic of the flow's own. Returns the source of the group that reads it."""
+    plan: Plan,
+    node: Node,
+    name: str,
+    operator: str,
+    key: Codec[K] | None,
+    value: Codec[V] | None,
+    beside: Beside | None = None,
+) -> KeyedStream[K, V]:
+    """Send the records of a node through a topic of the flow's own. Returns the stream of the group that reads it."""
+    what = f"{operator}({name!r})"
+    key, value = written_keys(key, what), checked_value(value, what)
+    if beside is not None:
+        check_part(plan, beside, f"beside= of {what}", KeyedStream, KeyedTable)
+    group = "" if beside is None else beside._node.group  # noqa: SLF001 - of this package
     plan.claim(name, operator)
     topic = Stream(f"{plan.name}-{name}", key, value, plan.partitioner_of(group))
     send(plan, node, f"{operator} {name!r}", steps.send(topic), [topic], feeds=topic.name)
@@ -408,7 +403,7 @@ def through(
         lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, purge=True, **handler),
         retracts=isinstance(value, Retractable),
     )
-    return plan.source(group or topic.name, source)
+    return KeyedStream(plan, plan.source(group or topic.name, source), key, value)
 
 
 def send(plan: Plan, node: Node, label: str, step: Any, to: Iterable[Stream[Any, Any]], **more: Any) -> None:

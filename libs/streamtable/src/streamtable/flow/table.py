@@ -218,7 +218,7 @@ class KeyedTable(TableJoins[K, V]):
         step = steps.retractions(function, with_key=with_key)
         node = self._plan.add("retract and add", self._node, step=step)
         behind = through(self._plan, node, name, "group_by", key, Retractable(codec))
-        return GroupedTable(self._plan, behind, key, codec)
+        return GroupedTable(self._plan, behind._node, key, codec)  # noqa: SLF001 - of this package
 
     def _derived(self, label: str, step: Any, value: Codec[Any] | None) -> "KeyedTable[K, Any]":
         node = self._plan.add(label, self._node, step=step)
