@@ -363,13 +363,14 @@ class App(Closing):
             refuse_shared_topics(groups)
             for group in groups:
                 refuse_topics_of_others(group, cluster)
-            found = cluster.topics(dict.fromkeys(name for group in groups for name in required_topics(group)))
+            names = dict.fromkeys(name for group in groups for name in required_topics(group))
+            found = cluster.topics(names)
             sizes = {name: topic.partitions for name, topic in found.items()}
             counts = partition_counts(groups, sizes, partitions)
             settings = settings_of_topics(groups)
             cluster.create_topics(
                 TopicDescription(name, counts[name], 1, settings.get(name, {}))
-                for name in dict.fromkeys(name for group in groups for name in required_topics(group))
+                for name in names
                 if name not in sizes
             )
         finally:

@@ -234,13 +234,13 @@ class Context(BaseContext[K, V]):
 
     def __init__(self, table: WorkingTable[V] | None, services: HandlerServices) -> None:
         super().__init__(table, services)
-        self._index = 0
+        self.index = 0  # of the record within its batch
         self._raw_key: bytes | None = b""
         self.interrupted = False  # something has to be done before the next record, such as a commit
 
     @property
     def offset(self) -> int:
-        return self._records.offsets[self._index]
+        return self._records.offsets[self.index]
 
     @property
     def raw_key(self) -> bytes:
@@ -250,18 +250,18 @@ class Context(BaseContext[K, V]):
     @property
     def raw_value(self) -> bytes | None:
         """The encoded value; None: the record is a tombstone."""
-        return self._records.values[self._index]
+        return self._records.values[self.index]
 
     @property
     def timestamp_ms(self) -> int:
         """Milliseconds since 1970; -1 if the record has none. A replayed dead letter has its original timestamp."""
-        return self._records.timestamp(self._index)
+        return self._records.timestamp(self.index)
 
     @property
     def event_time_ms(self) -> int:
         """The event time in milliseconds since 1970: from `Input(time=)`, or else the record's timestamp."""
         times = self._records.times
-        return self.timestamp_ms if times is None else times.event_ms[self._index]
+        return self.timestamp_ms if times is None else times.event_ms[self.index]
 
     def _made_ms(self) -> int:
         # An event at 0 is one at 1, as in flows. The call of a record without a time has 0, too.
@@ -275,7 +275,7 @@ class Context(BaseContext[K, V]):
             GraphError: The group does not follow event time.
         """
         times = self._records.times
-        return self._event_clock.watermark_ms if times is None else times.watermarks_ms[self._index]
+        return self._event_clock.watermark_ms if times is None else times.watermarks_ms[self.index]
 
     @property
     def late_before_ms(self) -> int:
@@ -285,17 +285,17 @@ class Context(BaseContext[K, V]):
         greater, as after its input was idle. Raises like `watermark_ms`.
         """
         times = self._records.times
-        return self._event_clock.watermark_of(0) if times is None else times.late_before_ms[self._index]
+        return self._event_clock.watermark_of(0) if times is None else times.late_before_ms[self.index]
 
     def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
         times = self._records.times
         if times is None:  # a timer, a visit, a change, or a record of the loop
             return self._undecided(timestamp_ms)
-        return times.late_before_ms[self._index] if late_before_ms is None else late_before_ms
+        return times.late_before_ms[self.index] if late_before_ms is None else late_before_ms
 
     @property
     def headers(self) -> Headers:
-        return self._records.headers(self._index)
+        return self._records.headers(self.index)
 
     @property
     def value(self) -> V | None:
@@ -342,7 +342,7 @@ class Context(BaseContext[K, V]):
 
     def set_aside(self, error: StreamtableError) -> None:
         """Send the record to the dead letters with this reason, and keep all that the handler does: unlike `fail`."""
-        self._services.set_aside(self._records, self._index, error)
+        self._services.set_aside(self._records, self.index, error)
 
     def join(self, table: Table[K, J]) -> J | None:
         """Return the row that a joined table has for this key; None if there is none.
@@ -360,7 +360,7 @@ class Context(BaseContext[K, V]):
     def stand(self, records: RecordBatch, index: int, key: K) -> None:
         """Move to a record."""
         self.interrupted = False
-        self._records, self._index, self.key = records, index, key
+        self._records, self.index, self.key = records, index, key
         self._raw_key = records.keys[index]
 
     def stand_at_row(self, raw_key: bytes, key: K) -> None:
@@ -381,16 +381,11 @@ class Context(BaseContext[K, V]):
         """
         self._records, self.interrupted = records, False
         for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
-            self._index, self._raw_key, self.key = index, raw, key
+            self.index, self._raw_key, self.key = index, raw, key
             handler(self, event)
             if self.interrupted:
                 return index + 1
         return len(records)
-
-    @property
-    def index(self) -> int:
-        """The index of the record within its batch."""
-        return self._index
 
 
 class BatchContext(BaseContext[K, V], Generic[K, E, V]):

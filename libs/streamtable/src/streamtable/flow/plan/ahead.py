@@ -5,7 +5,6 @@ grace, the records of all others are late then.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import timedelta
 
 import structlog
@@ -15,7 +14,7 @@ from streamtable.graph.group import EventTime
 
 log = structlog.get_logger()
 
-_DEFAULT = next(field.default for field in fields(EventTime) if field.name == "max_ahead")
+_DEFAULT = EventTime().max_ahead
 
 
 def ahead_of_grace(nodes: Sequence[Node], event_time: EventTime) -> str | None:
