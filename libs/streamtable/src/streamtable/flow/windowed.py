@@ -130,17 +130,12 @@ class WindowedStream(Generic[K, V]):
         else:
             assert isinstance(window, TimeWindow), "there are no others"
             keep = KeepWindows(state, folded, window, late)
+        if self.late is not None:
+            edges.append(Output(self.late, event_times=True))
         step, leaf = taking(take, keep)
-        node = plan.add(
-            f"{operator} {name!r} in {window.meaning}",
-            self.node,
-            step=step,
-            leaf=leaf,
-            edges=(*edges, *([] if self.late is None else [Output(self.late, event_times=True)])),
-            windowed=True,
-            grace_ms=window.grace_ms,
-            makes=name,
-        )
+        timed: dict[str, Any] = {"windowed": True, "grace_ms": window.grace_ms}
+        label = f"{operator} {name!r} in {window.meaning}"
+        node = plan.add(label, self.node, step=step, leaf=leaf, edges=tuple(edges), makes=name, **timed)
         final = Source(state, closed.edge, kind="closed", due=closed)
         return WindowedTable(plan, node, key, value, lambda: plan.table_of(node.group, state), window, final)
 

@@ -18,7 +18,6 @@ from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.windows.keys import END_START
 from streamtable.flow.windows.windows import Session, SessionBounds
 from streamtable.graph.aggregate import Aggregate
-from streamtable.graph.state import State
 from streamtable.handlers.state_table import StateRows
 
 _Known = tuple[int, bytes, int, int, tuple[SessionBounds, ...]]
@@ -106,12 +105,12 @@ class _Folding:
         self, keep: KeepSessions, table: StateRows[Any], records: Columns, changes: list[_Change] | None
     ) -> None:
         self.late: set[int] = set()
-        self._keep = keep
+        self.keep = keep
         self._gap, self._life = keep.window.gap_ms, keep.window.closes_at(0, 0)
-        self._table = table
+        self.table = table
         self._values = records.values
         _, self._times, self._late_before = records.keyed_times()
-        self._changes = changes
+        self.changes = changes
         self._remembered: dict[bytes, _Known] = table.log.notes
         self._known: dict[bytes, _Known] = {}
         self._made: dict[bytes, Any] = {}
@@ -130,7 +129,7 @@ class _Folding:
             return
         times = self._times
         since = [min(map(times.__getitem__, several.get(key, (first[key],)))) - self._gap for key in unknown]
-        found = self._table.ranges(list(map(_range, unknown, since)))
+        found = self.table.ranges(list(map(_range, unknown, since)))
         for key, time, rows in zip(unknown, since, found, strict=True):
             self._remembered[key] = _known(key, time, _spans(key, (raw for raw, _ in rows)))
 
@@ -176,11 +175,11 @@ class _Folding:
             indexes: The indexes of the records.
         """
         since, former, start, end, earlier = after
-        row = self._table.get(former) if former else None
+        row = self.table.get(former) if former else None
         if former and row is None:  # closed for longer than the retention
             return self._fold_any(key, known, indexes)
-        before = row if self._changes is None else copied(self._keep.state.value, row)
-        first, add, values = self._keep.aggregate.first, self._keep.aggregate.add, self._values
+        before = row if self.changes is None else copied(self.keep.state.value, row)
+        first, add, values = self.keep.aggregate.first, self.keep.aggregate.add, self._values
         for place, index in enumerate(indexes):
             row = first(values[index]) if row is None else add(row, values[index])
             if row is None:
@@ -193,12 +192,12 @@ class _Folding:
             self._new.append(raw)
         if gone:
             self._gone.append(gone)
-        if self._changes is not None:
+        if self.changes is not None:
             if gone:
                 last = self._last_in(SessionBounds(known[2], known[3]), indexes)
-                self._changes.append((last, gone, before, None))
-            new = copied(self._keep.state.value, row)
-            self._changes.append((indexes[-1], raw, None if gone else before, new))
+                self.changes.append((last, gone, before, None))
+            new = copied(self.keep.state.value, row)
+            self.changes.append((indexes[-1], raw, None if gone else before, new))
         return None
 
     def _end_last(self, key: bytes, after: _Known, before: Any, indexes: Sequence[int], place: int) -> None:
@@ -207,9 +206,7 @@ class _Folding:
         The next of them begins a session, in whichever batch it comes.
         """
         since, former, _, _, earlier = after
-        sessions = _Sessions(
-            key, self._table, self._changes is not None, self._keep.state, since, sorted(earlier)
-        )
+        sessions = _Sessions(key, self, since, sorted(earlier))
         if former:
             end, start = END_START.unpack_from(former, len(key))
             span = SessionBounds(start, end)
@@ -227,7 +224,7 @@ class _Folding:
         since, former, start, end, earlier = known
         needed = min(self._times[index] for index in indexes) - self._gap
         spans = sorted([*earlier, SessionBounds(start, end)]) if former else []
-        sessions = _Sessions(key, self._table, self._changes is not None, self._keep.state, since, spans)
+        sessions = _Sessions(key, self, since, spans)
         if needed < since:
             sessions.read(needed)
         self._add(sessions, indexes)
@@ -240,7 +237,7 @@ class _Folding:
             least, most = max(time - gap, bound - life + 1), time + gap
             near = [span for span in sessions.spans if span[1] >= least and span[0] <= most]
             if near or time + life > bound:
-                sessions.add(near, time, self._values[index], index, self._keep.aggregate)
+                sessions.add(near, time, self._values[index], index)
             else:
                 self.late.add(index)
         key, before, rows = sessions.key, sessions.before, sessions.rows
@@ -254,13 +251,13 @@ class _Folding:
                 self._gone.append(raw)
             else:
                 continue
-            if self._changes is not None:
-                self._changes.append((index, raw, before.get(span), copied(self._keep.state.value, row)))
+            if self.changes is not None:
+                self.changes.append((index, raw, before.get(span), copied(self.keep.state.value, row)))
         self._known[key] = _known(key, sessions.since, sessions.spans)
 
     def write(self) -> None:
         """Write the changed sessions, and update the cache of sessions."""
-        self._table.replace(self._gone, self._made, self._new)
+        self.table.replace(self._gone, self._made, self._new)
         remembered = self._remembered
         remembered.update(self._known)
         if len(remembered) > _KNOWN_MAX:
@@ -275,9 +272,7 @@ class _Sessions:
 
     Attributes:
         key: The encoded key.
-        table: The rows.
-        apart: Whether the previous rows are kept, as the fold may change rows in place.
-        state: The table.
+        folding: The sessions of all keys.
         since: All sessions that end at this time or later are known.
         spans: The times of the known sessions, in order.
         rows: The rows of the sessions that were read or created.
@@ -286,9 +281,7 @@ class _Sessions:
     """
 
     key: bytes
-    table: StateRows[Any]
-    apart: bool
-    state: State[Any, Any]
+    folding: _Folding
     since: int
     spans: list[SessionBounds]
     rows: dict[SessionBounds, Any] = field(default_factory=dict)
@@ -297,22 +290,23 @@ class _Sessions:
 
     def read(self, since: int) -> None:
         """Read the sessions that end at this time or later."""
-        (rows,) = self.table.ranges([_range(self.key, since)])
+        (rows,) = self.folding.table.ranges([_range(self.key, since)])
         self.since, self.spans = since, _spans(self.key, (raw for raw, _ in rows))
 
-    def add(
-        self, near: Sequence[SessionBounds], time: int, value: Any, index: int, aggregate: Aggregate[Any, Any]
-    ) -> None:
+    def add(self, near: Sequence[SessionBounds], time: int, value: Any, index: int) -> None:
         """Add a record to the sessions that it is near to, which become one; or begin one with it."""
+        folding, aggregate = self.folding, self.folding.keep.aggregate
         row, start, end = None, time, time
         for span in near:
             self.spans.remove(span)
             if span not in self.rows:
-                found = self.table.get(raw_key(self.key, span))
+                found = folding.table.get(raw_key(self.key, span))
                 if found is None:
                     continue  # closed for longer than the retention
                 self.rows[span] = found
-                self.before[span] = copied(self.state.value, found) if self.apart else found
+                self.before[span] = (
+                    found if folding.changes is None else copied(folding.keep.state.value, found)
+                )
             former = self.rows.pop(span)
             row = former if row is None else aggregate.merge(row, former)
             self.touched[span] = index
