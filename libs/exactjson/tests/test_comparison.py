@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, time
+from decimal import Decimal
 from enum import Enum
 from itertools import count
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
@@ -125,6 +126,18 @@ class ModelledByFunction(BaseModel):
 
 class Numbered(BaseModel):
     a: Literal[1]
+
+
+class Texts(BaseModel):
+    a: str
+
+
+class Wholes(BaseModel):
+    a: int
+
+
+class Decimals(BaseModel):
+    a: Decimal
 
 
 class StrictlyTrue(BaseModel):
@@ -265,6 +278,9 @@ def test_a_type_reads_what_a_narrower_one_has_written(old: Any, new: Any) -> Non
         (StrictlyTrue, Numbered, r"\$\.a: True is not among \[1\]"),
         (WithoutLast, WithRequired, r"\$: minItems 2 is new"),
         (struct(a=bytes), struct(a=str), r"\$\.a: bytes in base64 were written, and string is read"),
+        (Texts, Decimals, r"\$\.a: string is none of the types that are read"),
+        (Decimals, Decimals, None),
+        (Wholes, Decimals, None),
         (str, Colour, r"\$: string was written, and only \['blue', 'red'\] is read"),
     ],
 )

@@ -178,12 +178,30 @@ ORDER = {
         ({**ORDER, "additionalProperties": False}, True, False),
         ({**ORDER, "additionalProperties": True}, False, True),
         ({**ORDER, "additionalProperties": {"type": "string"}}, False, True),
+        ({**ORDER, "additionalProperties": {}}, False, True),
+        ({**ORDER, "additionalProperties": False, "patternProperties": {"^s": {}}}, True, True),
     ],
 )
 def test_the_record_of_an_object_that_may_have_other_fields_is_open(
     schema: Any, *, document: bool, is_open: bool
 ) -> None:
     assert columns(schema, document=document).get("open", False) is is_open
+
+
+def test_a_map_whose_values_have_types_by_their_names_is_json() -> None:
+    schema = {
+        "type": "object",
+        "additionalProperties": {"type": "integer"},
+        "patternProperties": {"^s": {"type": "string"}},
+    }
+    assert columns(schema, document=True) == JSON
+
+
+def test_an_object_that_extends_a_definition_has_the_columns_of_both() -> None:
+    base = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    extended = {"$ref": "#/$defs/Base", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    tree = columns({"$defs": {"Base": base}, **extended})
+    assert [(each["name"], each["type"]) for each in tree["fields"]] == [("id", "long"), ("x", "string")]
 
 
 @pytest.mark.parametrize("kind", ["long", "double"])

@@ -1,7 +1,7 @@
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from enum import IntEnum, StrEnum
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -68,6 +68,11 @@ def test_whole_numbers_from_2_to_the_power_of_63_on_have_no_column(
     assert columns.schema.names == ["key", "offset", "timestamp_ms"]
 
 
+class Seen(NamedTuple):
+    day: date
+    at: datetime
+
+
 DAY, NOON = date(2020, 1, 1), datetime(2020, 1, 1, 12, tzinfo=UTC)
 
 
@@ -89,6 +94,8 @@ DAY, NOON = date(2020, 1, 1), datetime(2020, 1, 1, 12, tzinfo=UTC)
         ["\ud800", "a"],
         [1, "a"],
         [2**63, 1],
+        [Seen(DAY, NOON)],
+        [{"seen": Seen(DAY, NOON)}],
     ],
 )
 def test_keys_and_values_that_arrow_would_change_or_refuse_have_no_column(values: list[Any]) -> None:
@@ -111,6 +118,7 @@ def test_keys_and_values_that_arrow_would_change_or_refuse_have_no_column(values
         [Size.SMALL, 2, 2.5],
         [{"colour": Colour.RED}, {"colour": "blue"}],
         [[], [1]],
+        [[1, 2], [3]],
         [None],
         [{}],
         [],

@@ -10,6 +10,7 @@ from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.stores.port import Found, VersionedFields, WriteResult
 from streamtable import Guarantee, Json, Long, OnError, Stream, String
+from streamtable.base.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
 from streamtable.errors import (
     GraphError,
     HandlerFailed,
@@ -364,6 +365,35 @@ def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: T
     assert times == [("a", 1_000), ("b", 2_000), ("b", 2_000)]
     tester.emit_raw(graph.retry, b"a", Long().encode(1), partition=0)
     assert "do not name an input" in tester.dead_letters(graph)[1].reason
+
+
+class Prefixed(Long):
+    """Numbers behind a byte, which producers may write into a header."""
+
+    prefix_header = "begins"
+
+    def decode(self, data: bytes) -> int:
+        if not data.startswith(b"#"):
+            raise ValueError("it does not begin with #")
+        return super().decode(data[1:])
+
+
+def test_a_record_of_the_retry_topic_is_read_with_the_prefix_in_its_header(tester: Tester) -> None:
+    numbers, seen = Stream("numbers", String(), Prefixed()), list[int]()
+    graph = MicroBatch(
+        "g", process=lambda batch, _: seen.extend(each.value for each in batch.records), inputs=[numbers]
+    )
+    tester.run(graph)
+    prefix = ("begins", b"#")
+    tester.emit_raw(numbers.name, b"a", Long().encode(1), headers=[prefix])
+    origin = [
+        (ORIGIN_TOPIC, b"numbers"),
+        (ORIGIN_PARTITION, b"0"),
+        (ORIGIN_OFFSET, b"0"),
+        (ORIGIN_TIMESTAMP, b"5"),
+    ]
+    tester.emit_raw(graph.retry, b"a", Long().encode(2), headers=[prefix, *origin], partition=0)
+    assert (seen, tester.dead_letters(graph)) == ([1, 2], [])
 
 
 def test_an_error_of_process_stops_the_group_and_names_the_batch(tester: Tester) -> None:

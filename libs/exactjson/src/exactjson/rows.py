@@ -53,7 +53,8 @@ def columns(schema: Mapping[str, Any], *, omits: bool = False, document: bool = 
             return {"type": "array", "items": part(schema.get("items"))}
         if kind != "object":
             return _TYPES.get(str(kind), AS_JSON)
-        fields, others = schema.get("properties"), schema.get("additionalProperties")
+        fields, by_pattern = schema.get("properties"), "patternProperties" in schema
+        others = schema.get("additionalProperties")
         if fields and all(map(_NAME.fullmatch, fields)):
             required = schema.get("required", ())
             made = {name: part(each) for name, each in fields.items()}
@@ -64,8 +65,9 @@ def columns(schema: Mapping[str, Any], *, omits: bool = False, document: bool = 
             for each in found["fields"] if omits else ():
                 if (default := fields[each["name"]].get("default")) is not None:
                     each["omitted"] = default
-            return {**found, "open": True} if schema.get("additionalProperties", document) else found
-        return {"type": "map", "values": part(others)} if others and not fields else AS_JSON
+            refused = others is False or (others is None and not document)
+            return found if refused and not by_pattern else {**found, "open": True}
+        return {"type": "map", "values": part(others)} if others and not (fields or by_pattern) else AS_JSON
 
     return of(schema)
 

@@ -38,10 +38,14 @@ def closed(schema: Any) -> Any:
 
 
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema together with the one that it refers to, of the definitions of the root."""
+    """Return a schema together with the one that it refers to, of the definitions of the root: a value has the fields of both."""
     while "$ref" in schema:
-        rest = {name: each for name, each in schema.items() if name != "$ref"}
-        schema = {**root["$defs"][schema["$ref"].rpartition("/")[2]], **rest}
+        base, rest = root["$defs"][schema["$ref"].rpartition("/")[2]], dict(schema)
+        del rest["$ref"]
+        if "properties" in base and "properties" in rest:
+            rest["properties"] = {**base["properties"], **rest["properties"]}
+            rest["required"] = [*base.get("required", ()), *rest.get("required", ())]
+        schema = {**base, **rest}
     return schema
 
 

@@ -13,7 +13,7 @@ from msgspec import inspect
 from exactjson.losses import lost, mixed, zoned
 from exactjson.names import masked, one_way
 from exactjson.refining import refine
-from exactjson.schemas import bare, closed, unknown_field
+from exactjson.schemas import bare, choices_of, closed, unknown_field
 
 T = TypeVar("T")
 
@@ -140,13 +140,18 @@ def _by_pydantic(kind: Any, title: str, *, strict: bool) -> Checked[Any]:
     from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - the same
 
     class WithKeys(GenerateJsonSchema):
-        """Says the type of keys too."""
+        """Says the type of keys too, and of which texts a decimal is made."""
 
         def dict_schema(self, schema: Any) -> dict[str, Any]:
             made = super().dict_schema(schema)
             keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
             named = {} if keys in ({}, {"type": "string"}) else {"propertyNames": {"const": repr(keys)}}
             return {**made, **named}
+
+        def decimal_schema(self, schema: Any) -> dict[str, Any]:
+            texts = {"format": "decimal"}
+            made = choices_of(super().decimal_schema(schema))
+            return {"anyOf": [each | (texts if each["type"] == "string" else {}) for each in made]}
 
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     for wrong in one_way(adapter.core_schema, strict=strict):

@@ -54,5 +54,6 @@ def _loses(arrow: Any, values: Sequence[Any]) -> bool:
 
 
 def _kind(value: Any) -> type:
-    """Return the type of a value; of an enum's member, which Arrow takes for a text or a number, the type that it extends."""
-    return next(each for each in type(value).__mro__ if not issubclass(each, Enum))
+    """Return the type that Arrow takes a value for: of an enum's member, or of a named tuple, the type that it extends."""
+    kind = next(each for each in type(value).__mro__ if not issubclass(each, Enum))
+    return next((base for base in (dict, list, tuple) if issubclass(kind, base)), kind)

@@ -29,6 +29,7 @@ from microbatch.rows import NO_WRITES, BatchWrites
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import Origin
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.message import prefix_header, with_prefixes
 from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import (
@@ -256,7 +257,9 @@ class BatchTask:
                 elif origin.partition != self.partition:
                     reason = f"it comes from partition {origin.partition}, and its rows belong there"
                 else:
-                    found += self._good(origin.dated(record), origin.topic, outputs)
+                    header = prefix_header(self._group.streams[origin.topic].value)
+                    record = with_prefixes(origin.dated(record), header)
+                    found += self._good(record, origin.topic, outputs)
                     continue
                 error = DeserializationError(f"a record in the retry topic cannot be handled: {reason}")
                 outputs.set_aside(record, 0, error)

@@ -52,6 +52,14 @@ def driver(url: str, alias: str) -> Iterator[ElasticsearchDriver]:
     made.close()
 
 
+@pytest.mark.parametrize("value", [{"x"}, b"x"])
+def test_a_search_field_that_is_no_json_is_the_rows_fault(value: Any) -> None:
+    driver = ElasticsearchDriver("http://127.0.0.1:1", alias="a", tenant="t")  # nothing is sent
+    with pytest.raises(SerializationError, match="is no JSON"):
+        driver.write_found_by({b"a": b"1"}, 1, 1.0, {b"a": VersionedFields({"f": value}, None)})
+    driver.close()
+
+
 def test_a_missing_index_is_an_error_and_is_not_created_implicitly(
     url: str, alias: str, client: Elasticsearch
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
+from elasticsearch import SerializationError as ClientSerializationError
 
 from microbatch.stores.port import Deletion, Found, Row, VersionedFields, WriteResult, tenant_name
 from microbatch.stores.versions import Head
@@ -339,6 +340,8 @@ class ElasticsearchDriver:
             said = error.body.get("error") if isinstance(error.body, dict) else None
             details = said if isinstance(said, dict) else {"type": "", "reason": str(error)}
             raise RetryLater(self._passing(details, error.meta.status)) from error
+        except ClientSerializationError as error:
+            raise SerializationError(f"a value is no JSON, for {self._where}: {error}") from error
         except TransportError as error:
             causes = "".join(f" ({cause})" for cause in error.errors[-1:])
             raise RetryLater(f"{self._where}: {error}{causes}") from error
