@@ -23,7 +23,7 @@ from streamtable import (
 from streamtable.base.clock import SystemClock
 from streamtable.base.failpoint import COMMIT_STEPS
 from streamtable.engine.named.state import KeptState
-from streamtable.errors import GraphError, HandlerFailed, StateMeaningChanged
+from streamtable.errors import ConfigurationError, GraphError, HandlerFailed, RetryLater, StateMeaningChanged
 from streamtable.handlers.timers import PendingTimer
 from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
@@ -92,6 +92,76 @@ def test_a_result_is_handled_with_the_row_of_its_key_and_the_time_of_its_request
         {"order": "x", "score": 7, "at": 1_600_000_000_000}
     ]
     assert tester.calls(SCORE).pending == []
+
+
+class OfRegistry(Json):
+    """JSON whose schema is in a registry that may be away, or lack it."""
+
+    away = False
+    missing = False
+
+    def prepare(self) -> None:
+        if self.missing:
+            raise ConfigurationError("the registry has no such subject")
+
+    def encode(self, value: Any) -> bytes:
+        self._ask()
+        return super().encode(value)
+
+    def decode(self, data: bytes) -> Any:
+        self._ask()
+        return super().decode(data)
+
+    def _ask(self) -> None:
+        if self.away:
+            raise RetryLater("the registry does not answer")
+
+
+def of_registry(**codecs: OfRegistry) -> Call[str, Any, Any, Any]:
+    return Call("score", never_called, **{"request": Json(), "response": Json(), "then": scored, **codecs})
+
+
+def test_the_result_of_a_call_is_written_when_the_registry_of_its_codec_answers_again(tester: Tester) -> None:
+    codec = OfRegistry()
+    call = of_registry(response=codec)
+    group = group_of(call)
+    tester.run(group)
+    tester.emit_many(ORDERS, [("a", "x"), ("b", "y")])
+    codec.away = True
+    tester.calls(call).answer(7, request="x")
+    tester.calls(call).answer(8, request="y")
+    assert (tester.table(group), tester.dead_letters(group)) == ({}, [])
+    codec.away = False
+    tester.advance(60)
+    assert tester.table(group) == {"a": [7], "b": [8]}
+
+
+def test_a_pending_call_waits_for_the_registry_of_its_request_when_its_partition_is_taken_over(
+    tester: Tester,
+) -> None:
+    codec = OfRegistry()
+    call = of_registry(request=codec)
+    group = group_of(call)
+    tester.run(group)
+    tester.emit_many(ORDERS, [("a", "x"), ("a", "y"), ("b", "z")])
+    codec.away = True
+    tester.stop(group)
+    tester.start(group)
+    tester.advance(1)
+    codec.away = False
+    tester.advance(60)
+    assert tester.dead_letters(group) == []
+    for order in ("x", "z", "y"):
+        tester.calls(call).answer(order.upper(), request=order)
+    assert tester.table(group) == {"a": ["X", "Y"], "b": ["Z"]}
+
+
+@pytest.mark.parametrize("part", ["request", "response"])
+def test_a_group_does_not_start_without_the_schemas_of_its_calls(tester: Tester, part: str) -> None:
+    codec = OfRegistry()
+    codec.missing = True
+    with pytest.raises(ConfigurationError, match="no such subject"):
+        tester.run(group_of(of_registry(**{part: codec})))
 
 
 def test_the_call_of_a_record_without_a_timestamp_has_no_time(tester: Tester) -> None:

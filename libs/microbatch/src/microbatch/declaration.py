@@ -1,6 +1,6 @@
 """The declaration of a micro-batch, as its tasks read it: the inputs, rows, outputs and limits, as frozen data."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from inspect import iscoroutinefunction
 from typing import Any, Literal, Self
@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from microbatch.batch import Batch, Send
 from microbatch.limits import Limits
 from microbatch.rows import Rows
-from streamtable import Bytes, Group, Input, OnError, Output, Persist, Stream, String, Table
+from streamtable import Bytes, Codec, Group, Input, OnError, Output, Persist, Stream, String, Table
 from streamtable.errors import GraphError
 from streamtable.graph.edge import checked_function
 
@@ -48,6 +48,10 @@ class DeclaredBatch(Group[Any, Any]):
         if len(self.rows) != len(rows):
             raise GraphError(f"two of the rows of {name!r} have the same name")
         self.streams: Mapping[str, Stream[Any, Any]] = {stream.name: stream for stream in inputs}
+
+    def written_codecs(self) -> Iterator[tuple[str, Codec[Any]]]:
+        yield from super().written_codecs()
+        yield from ((f"{self.name}-table", each.value) for each in self.rows.values())
 
     @property
     def table(self) -> Table[str, bytes]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from streamtable import Timer
+from streamtable import Codec, Timer
 from streamtable.base.clock import Clock
 from streamtable.graph.companion import Accompanied, Companions
 from streamtable_calls.pending import PendingCall
@@ -18,6 +18,11 @@ class PendingEdge(Accompanied[K, PendingCall, V], Generic[K, V]):
     """A call, or the retries of an input."""
 
     settings: CallSettings | RetrySettings
+
+    @property
+    def codecs(self) -> Sequence[Codec[Any]]:
+        call = self.settings
+        return (call.request, call.response) if isinstance(call, CallSettings) else ()
 
     @classmethod
     def companions(

@@ -14,6 +14,7 @@ import structlog
 from streamtable import StateTable
 from streamtable.base.clock import Clock
 from streamtable.base.limited_log import LimitedLog
+from streamtable.errors import RetryLater
 from streamtable.handlers.timers import PendingTimer, payload_of
 from streamtable_calls.errors import PendingCallsLeft, text_of
 from streamtable_calls.held import release
@@ -128,7 +129,7 @@ class PartitionCalls:
         self._limited_log = LimitedLog(log, clock)
         self._opened = False
         self._changed: list[bytes] = []  # rows that were written since the last commit
-        self._committed: list[bytes] = []  # rows that were committed, and not looked at since
+        self._committed: deque[bytes] = deque()  # rows that were committed, and not looked at since
         self._arrived: deque[Outcome] = deque()
         self._written: list[Outcome] = []  # since the last commit: they arrive again after a rewind
         self._ended: list[AttemptOutcome] = []  # by these
@@ -148,13 +149,14 @@ class PartitionCalls:
 
     def work(self) -> int:
         written = 0 if self._opened else self._open()
-        looked_at, self._committed = self._committed, []
-        for row_key in looked_at:
-            self._look(row_key)
+        while self._committed:
+            self._look(self._committed[0])  # looked at again if a schema cannot be had now
+            self._committed.popleft()
         self._measure()  # each time: a rewind may have taken the rows away that had filled it
         written += self._release()
         while self._arrived:
-            written += self._write(self._arrived.popleft())
+            written += self._write(self._arrived[0])  # the same
+            self._arrived.popleft()
         return written
 
     def oldest_ms(self) -> int | None:
@@ -192,7 +194,7 @@ class PartitionCalls:
     def _open(self) -> int:
         """Find the calls that are pending, in the order of each key. Returns the number of rows that were written."""
         # Calls may have been made, and committed, before this: they are behind the others, and found among them.
-        self._committed = []
+        self._committed.clear()
         uncommitted = set(self._changed)
         unknown: Counter[str] = Counter()
         unhandled: list[tuple[bytes, bytes]] = []
@@ -272,7 +274,7 @@ class PartitionCalls:
         if not line:
             del self._lines[line_of]
         elif was_first and self._rows.raw.get(line[0]) is not None:
-            self._look(line[0])
+            self._committed.append(line[0])
 
     def _release(self) -> int:
         """Let the next records follow those that the engine has given up. Returns the number of rows that were written."""
@@ -295,6 +297,8 @@ class PartitionCalls:
         call = self._calls[timer.name]
         try:
             request = call.request.decode(pending.request)
+        except RetryLater:
+            raise
         except Exception as error:  # noqa: BLE001 - a codec may raise anything; the call fails with it
             self.arrive(Outcome(row_key, error=error))
             return
@@ -347,6 +351,9 @@ def after(pending: PendingCall, call: CallSettings, outcome: Outcome, now_ms: in
         call: The declared call.
         outcome: The outcome of the attempt.
         now_ms: The time, in milliseconds since 1970.
+
+    Raises:
+        RetryLater: A schema that the result is written with cannot be had now.
     """
     pending = pending._replace(since_ms=pending.since_ms or now_ms)
     attempts, error, pause = pending.attempts + 1, outcome.error, None
@@ -356,6 +363,8 @@ def after(pending: PendingCall, call: CallSettings, outcome: Outcome, now_ms: in
         try:
             answer = call.response.encode(outcome.result)
             return pending._replace(state=CallState.ANSWERED, attempts=attempts, answer=answer, error="")
+        except RetryLater:
+            raise  # the outcome stays
         except Exception as refused:  # noqa: BLE001 - a codec may raise anything; the call fails with it
             error = refused
     text = text_of(error)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from streamtable import Avro, Codec, Group, Stream, Table
+from streamtable import Avro, Codec, Group
 from streamtable_codecs.framing import InRegistry, definition_of
 from streamtable_codecs.json_schema import JsonSchema
 from streamtable_codecs.protobuf import Protobuf
@@ -79,15 +79,9 @@ def planned(written: WrittenSchema) -> PlannedSchema:
 def _codecs(groups: Iterable[Group[Any, Any]], *, inputs: bool) -> Iterator[tuple[str, Codec[Any]]]:
     """Yield the names of topics with the codecs that write them."""
     for group in groups:
-        topics: list[Stream[Any, Any] | Table[Any, Any]] = []
-        topics += [edge.stream for edge in group.inputs] if inputs else []
-        topics += [edge.stream for edge in group.outputs]
-        topics += [group.loop.stream] if group.loop is not None else []
-        topics += [group.table] if group.persist is not None else []
-        for topic in topics:
-            yield from ((topic.name, topic.key), (topic.name, topic.value))
-        for state in group.states:
-            yield from ((group.named_topic(state.name), each) for each in (state.key, state.value))
+        for edge in group.inputs if inputs else ():
+            yield from ((edge.stream.name, each) for each in (edge.stream.key, edge.stream.value))
+        yield from group.written_codecs()
 
 
 def _registered(codec: Codec[Any]) -> tuple[InRegistry, Definition] | None:

@@ -39,6 +39,7 @@ class Companion(Protocol):
 
         Raises:
             StoreCorrupted: The store of the rows is damaged.
+            RetryLater: Something that is needed, such as a schema, cannot be had now. It goes on from there when it is called again.
         """
 
     def oldest_ms(self) -> int | None:

@@ -5,7 +5,7 @@
 A graph is checked when it is built; nothing is started and no broker is asked.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -373,6 +373,16 @@ class Group(Generic[K, V]):
         """Return the factory of tasks that are not over local tables, as in the `Tester`; None for a plain group."""
         return None
 
+    def written_codecs(self) -> Iterator[tuple[str, Codec[Any]]]:
+        """Yield the names of the topics that the group writes, each with a codec of its records."""
+        topics: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in self.outputs]
+        topics += [self.loop.stream] if self.loop is not None else []
+        topics += [self.table] if self.persist is not None else []
+        yield from ((each.name, codec) for each in topics for codec in (each.key, each.value))
+        for state in self.states:
+            yield from ((self.named_topic(state.name), codec) for codec in (state.key, state.value))
+        yield from ((self.named_topic(each.table), codec) for each in self.timers for codec in each.codecs)
+
     def companions(self, clock: Clock, *, by_hand: bool = False) -> Companions | None:
         """Return what works beside the records of a process; None if no timer needs it. As `Accompanied.companions`."""
         timers = [timer for timer in self.timers if isinstance(timer, Accompanied)]
@@ -588,10 +598,7 @@ def prefix_headers(group: Group[Any, Any]) -> Mapping[str, str]:
 
 def prepare_codecs(group: Group[Any, Any]) -> None:
     """Look up the schemas that a group writes with. Raises `ConfigurationError`, `RetryLater`; see `ports.PreparedCodec`."""
-    written: list[Stream[Any, Any] | Table[Any, Any] | State[Any, Any]] = [*group.states]
-    written += [edge.stream for edge in group.outputs] + ([group.loop.stream] if group.loop else [])
-    written += [group.table] if group.persist is not None else []
-    for codec in (each for topic in written for each in (topic.key, topic.value)):
+    for _, codec in group.written_codecs():
         if isinstance(codec, PreparedCodec):
             codec.prepare()
 

@@ -67,6 +67,11 @@ class Timer(Edge[K, V], Generic[K, P, V]):
         legal_codec(self.payload, "payload", f"timer {self.name!r}")
 
     @property
+    def codecs(self) -> Sequence[Codec[Any]]:
+        """The codecs that its rows are written with."""
+        return (self.payload,)
+
+    @property
     def table(self) -> str:
         """The name of the state table that holds the pending timers."""
         return TIMERS[self.clock]
