@@ -368,7 +368,6 @@ def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: T
     assert "do not name an input" in tester.dead_letters(graph)[1].reason
 
 
-<<<<<<< HEAD
 class Prefixed(Long):
     """Numbers behind a byte, which producers may write into a header."""
 
@@ -396,7 +395,8 @@ def test_a_record_of_the_retry_topic_is_read_with_the_prefix_in_its_header(teste
     ]
     tester.emit_raw(graph.retry, b"a", Long().encode(2), headers=[prefix, *origin], partition=0)
     assert (seen, tester.dead_letters(graph)) == ([1, 2], [])
-=======
+
+
 class Unregistered(Long):
     def prepare(self) -> None:
         raise ConfigurationError("the registry has no such subject")
@@ -405,7 +405,6 @@ class Unregistered(Long):
 def test_a_micro_batch_does_not_start_without_the_schemas_of_its_rows(tester: Tester) -> None:
     with pytest.raises(ConfigurationError, match="no such subject"):
         tester.run(batches(add, rows=[Rows("totals", value=Unregistered())]))
->>>>>>> 62c88aca (calls, codecs: Wait for a registry that is away, and look up the codecs of calls, timers and rows at the start)
 
 
 def test_an_error_of_process_stops_the_group_and_names_the_batch(tester: Tester) -> None:
