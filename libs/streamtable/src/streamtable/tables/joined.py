@@ -60,15 +60,6 @@ class JoinedTable(RowCache[J]):
         self._unread: set[bytes] = set()
         self._unread_to = 0
 
-    def get(self, key: bytes) -> J | None:
-        """Return the row; None if there is none. Raises `DeserializationError` if it cannot be decoded."""
-        try:
-            return self._rows[key]
-        except KeyError:
-            if self._crowded:
-                self._make_room()
-            return self._load(key)
-
     def apply(self, records: RecordBatch) -> None:
         """Apply records of the table's topic; of those with the same key the last one counts."""
         new = latest(records)

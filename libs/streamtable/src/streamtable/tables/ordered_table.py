@@ -212,7 +212,7 @@ class OrderedTable(WorkingTable[V]):
             bounds: The first key of each range, and the first behind it; in order, or it takes longer.
         """
         if self._crowded:
-            self._make_room(self._changed)
+            self._make_room()
         stored = self.store.ranges(bounds)
         merged = [self._merged(found, *each) for each, found in zip(bounds, stored, strict=True)]
         rows, row_of = self._rows, self._row_of

@@ -1,5 +1,6 @@
 """The decoded rows of a table in memory, limited by their measured size."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from itertools import islice
 from typing import Generic, TypeVar
@@ -11,12 +12,15 @@ V = TypeVar("V")
 _LOOKED_AT = 8  # times while the memory fills up
 
 
-class RowCache(Generic[V]):
+class RowCache(ABC, Generic[V]):
     """Decoded rows by encoded key; None is known not to exist. One thread.
 
     Args:
         cache_bytes: About how much memory decoded rows may take.
     """
+
+    _changed: Collection[bytes] = ()
+    """The keys of rows that have to stay in memory."""
 
     def __init__(self, cache_bytes: int) -> None:
         self._sizes = RowSizes()
@@ -35,6 +39,19 @@ class RowCache(Generic[V]):
         self._cache_bytes = memory_bytes
         self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
 
+    def get(self, key: bytes) -> V | None:
+        """Return the row; None if there is none."""
+        try:
+            return self._rows[key]
+        except KeyError:
+            if self._crowded:
+                self._make_room()
+            return self._load(key)
+
+    @abstractmethod
+    def _load(self, key: bytes) -> V | None:
+        """Read and decode a row that is not in the cache, and keep it."""
+
     def _count(self, key: bytes, data: bytes | None, row: V | None) -> None:
         """Measure a loaded row if it is its turn."""
         self._until_measured -= 1
@@ -43,9 +60,9 @@ class RowCache(Generic[V]):
             self._sizes.loaded(key, data, row)
             self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
 
-    def _make_room(self, kept: Collection[bytes] = ()) -> None:
-        """Drop the oldest rows that exceed the memory limit, except those to keep."""
-        sizes, rows = self._sizes, self._rows
+    def _make_room(self) -> None:
+        """Drop the oldest rows that exceed the memory limit, except the changed ones."""
+        sizes, rows, changed = self._sizes, self._rows, self._changed
         sizes.settle(len(rows))
         self._crowded = False
         self.cache_bytes = self._cache_bytes  # by the sizes measured meanwhile
@@ -53,5 +70,5 @@ class RowCache(Generic[V]):
         if len(rows) > room:
             # A quarter at once: a dict that loses a few of its first entries again and again is scanned each time.
             for key in list(islice(rows, len(rows) - room * 3 // 4)):
-                if key not in kept:
+                if key not in changed:
                     del rows[key]

@@ -31,19 +31,11 @@ class WorkingTable(RowCache[V]):
         self._changed: set[bytes] = set()
         self._row_bytes = 64.0  # running mean of an encoded row that has changed, and its key
 
-    def get(self, key: bytes) -> V | None:
-        try:
-            return self._rows[key]
-        except KeyError:
-            if self._crowded:
-                self._make_room(self._changed)
-            return self._load(key)
-
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
         """Return rows in the order of the keys."""
         keys = list(keys)
         if self._crowded:  # evicted now, as all of these rows must then be in memory together
-            self._make_room(self._changed)
+            self._make_room()
         rows = self._rows
         self._load_all([key for key in keys if key not in rows])
         return list(map(rows.__getitem__, keys))
@@ -52,7 +44,7 @@ class WorkingTable(RowCache[V]):
         """Return all cached rows, these loaded (None: there is none) and marked as changed, to be changed in place."""
         changed = keys if isinstance(keys, set) else set(keys)
         if self._crowded:
-            self._make_room(self._changed)
+            self._make_room()
         self._load_all(changed.difference(self._rows))
         self._changed |= changed
         return self._rows
@@ -150,7 +142,7 @@ class WorkingTable(RowCache[V]):
     def committed(self) -> None:
         """Forget the changes, which are in the store now, and drop the oldest rows that exceed the memory limit."""
         self._changed = set()
-        self._make_room(self._changed)
+        self._make_room()
 
     def forget(self) -> None:
         """Drop all cached rows, also unchanged ones: a handler may have changed values in place."""
