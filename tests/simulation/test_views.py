@@ -13,7 +13,7 @@ from tests.simulation.views import Broken, ViewWorld
 from streamtable.base.types import RecordBatch
 from streamtable.observe import Metrics
 from streamtable.tables.position import TablePosition
-from streamtable.tables.recovery import why_discard
+from streamtable.tables.recovery import Load, plan_replica, why_discard
 from streamtable.tables.replica import PartitionReplica
 from streamtable.views.read_your_writes import CommitWatcher
 from streamtable.views.watch import Watches
@@ -46,7 +46,10 @@ def test_no_new_schedule_makes_a_view_show_anything_but_its_topic() -> None:
 
 
 def position_raised_to_the_start_of_the_topic(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamtable.tables.replica_set.behind_start", lambda *_: None)
+    patch.setattr(
+        "streamtable.tables.replica_set.plan_replica",
+        lambda log, local, now: Load(why_discard(log, local, now)),
+    )
     patch.setattr(PartitionReplica, "behind_start", lambda *_: None)
 
 
@@ -74,7 +77,7 @@ def waiting_ends_one_event_early(patch: pytest.MonkeyPatch) -> None:
 def age_of_a_copy_ignored(patch: pytest.MonkeyPatch) -> None:
     """Deleted keys come back from a replica that is older than the tombstones."""
     patch.setattr(
-        "streamtable.tables.replica_set.why_discard", lambda log, local, now: why_discard(log, local, 0.0)
+        "streamtable.tables.replica_set.plan_replica", lambda log, local, _: plan_replica(log, local, 0.0)
     )
     patch.setattr(PartitionReplica, "outlived", lambda *_: None)
 

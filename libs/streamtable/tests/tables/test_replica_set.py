@@ -13,7 +13,7 @@ from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMisma
 from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
-from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
+from streamtable.tables.replica_set import ReplicaSet
 from streamtable.views.updater import ViewUpdater
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -52,7 +52,8 @@ class Rig:
             self.stores,
             self.clock,
             lambda *it: self.heard.append(it),
-            ReplicaGauges(metrics, "view", "t"),
+            metrics,
+            "view",
             self.failed.set,
             lambda *it: self.discarded.append(it),
         )

@@ -33,6 +33,7 @@ log = structlog.get_logger()
 
 _ENDS_KEPT = 120
 _FOLLOWED_LEAST_S, _LOADED_LEAST_S = 60.0, 3600.0
+_SAVE_SECONDS = 60.0
 
 Listener = Callable[[int, Mapping[bytes, bytes | None], int], None]
 """Called with partition, changed rows (None: deleted), and the offset after the last of them."""
@@ -245,7 +246,11 @@ class PartitionReplica:
         """Record the first and the end offset of the changelog as reported by the broker. Returns like `advance`."""
         self.low, self.end = low, end
         self._ends.append((asked_at, end))
-        return self.advance(self.position)
+        became_current = self.advance(self.position)
+        # Also where nothing changes: the age of the store decides later whether it can be used.
+        if self.current and not self.lag and self.current_at >= self._saved_at + _SAVE_SECONDS:
+            self.save(self.current_at)
+        return became_current
 
     def mark_current(self, at: float) -> bool:
         """Become CURRENT as of this wall time. Returns False if the store cannot record that, and has failed."""
@@ -259,7 +264,7 @@ class PartitionReplica:
             at: The time, in seconds since 1970.
             rows: Rows to write with it.
         """
-        self.current_at = at
+        self.current_at = self._saved_at = at
         try:
             self.store.write(rows, self._live().encode())
         except StoreCorrupted as error:
@@ -319,6 +324,7 @@ class PartitionReplica:
         local = local or LocalPosition(0, "", self._clock.now(), whole=False)
         self.position, self.begins = local.changelog, local.begins
         self.complete, self.current_at = local.whole, local.current_at
+        self._saved_at = local.current_at
         self.end = self._limit = self.failure = None
         self._ends.clear()
 

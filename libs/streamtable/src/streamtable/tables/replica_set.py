@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -24,7 +23,7 @@ from streamtable.errors import (
 from streamtable.observe import Metrics
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
-from streamtable.tables.recovery import Changelog, behind_start, why_discard
+from streamtable.tables.recovery import Changelog, plan_replica
 from streamtable.tables.replica import Applying, Listener, PartitionReplica
 
 log = structlog.get_logger()
@@ -32,26 +31,9 @@ log = structlog.get_logger()
 _WAKE_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _CHECK_SECONDS = 30.0  # between two checks of the number of partitions
-_SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
 
 Marks = Mapping[TopicPartition, Watermarks]
-
-
-@dataclass(frozen=True)
-class ReplicaGauges:
-    """The metrics of a view's replicas."""
-
-    metrics: Metrics
-    view: str
-    table: str
-
-    def show(self, replica: PartitionReplica, now: float) -> None:
-        """Set the gauges of one partition."""
-        labels = (self.view, self.table, str(replica.partition))
-        self.metrics.view_position.labels(*labels).set(replica.position)
-        self.metrics.view_age_seconds.labels(*labels).set(max(0.0, now - replica.current_at))
-        self.metrics.recovery_remaining.labels(*labels).set(0 if replica.current else replica.lag)
 
 
 class ReplicaSet:
@@ -62,7 +44,8 @@ class ReplicaSet:
         stores: The local stores of the replicas.
         clock: Wall and monotonic time.
         listener: Called with changed rows, in the updater's thread.
-        gauges: Updated once a second.
+        metrics: Those of positions and ages are updated once a second.
+        view: The name of the view on the metrics.
         on_end: Called when the set is closed, or an error has stopped it for good.
         on_discard: Called with partition and reason after a replica that may have answered was discarded: the listener
             is not called with changes until it is loaded again.
@@ -70,6 +53,7 @@ class ReplicaSet:
         prefix_header: See `ports.HeaderPrefix`.
 
     Attributes:
+        closed: Set once its stores are closed.
         here: The process that it was made in.
         arrivals: Lets callers wait until a partition has reached a changelog offset.
         loads: Changes when a replica is loaded again: rows that were read before may not exist any more.
@@ -81,7 +65,8 @@ class ReplicaSet:
         stores: Stores,
         clock: Clock,
         listener: Listener,
-        gauges: ReplicaGauges,
+        metrics: Metrics,
+        view: str,
         on_end: Callable[[], None],
         on_discard: Callable[[int, str], None],
         applying: Applying | None = None,
@@ -89,11 +74,12 @@ class ReplicaSet:
     ) -> None:
         self.arrivals: OffsetBarrier[int, None] = OffsetBarrier()
         self.loads = 0
+        self.closed = threading.Event()
         self.here = OwnProcess(f"the view of {table!r}")
         self._table = table
         self._stores = stores
         self._clock = clock
-        self._gauges = gauges
+        self._metrics, self._view = metrics, view
         self._on_end = on_end
         self._on_discard = on_discard
         self._open = partial(
@@ -106,14 +92,11 @@ class ReplicaSet:
             prefix_header=prefix_header,
         )
         self._replicas: list[PartitionReplica] = []
-        self._changed = threading.Condition()
-        self._stop = threading.Event()
+        self._ready, self._stop = threading.Event(), threading.Event()
         self._turns: Generator[None, None, None] | None = None
         self._failure: Exception | None = None
-        self._ready = False
         self._opened = False
         self._silence = ""  # why Kafka has not answered the last question
-        self._saved_at = clock.monotonic()
         self._asked_at = 0.0  # wall time
         self._checked_at = clock.monotonic()
 
@@ -129,18 +112,19 @@ class ReplicaSet:
         self.stop()
         if self._turns is not None:
             self._turns.close()
-        self._ready = False
+        self._ready.clear()
         for replica in self._replicas:
             try:
                 replica.close()
             except (StreamtableError, OSError) as error:
                 log.warning("copy not closed in order", **replica.place._asdict(), reason=str(error))
+        self.closed.set()
 
     @property
     def ready(self) -> bool:
         """Whether every partition has reached the end that Kafka named after the start. Raises like `check`."""
         self.check()
-        return self._ready
+        return self._ready.is_set()
 
     @property
     def complete(self) -> bool:
@@ -158,9 +142,8 @@ class ReplicaSet:
         """Wait until it is ready, `timeout` seconds at most. Returns whether it is."""
         left = math.inf if timeout is None else timeout
         while not self.ready and not self._stop.is_set() and left > 0:
-            with self._changed:
-                # Never long: the main thread handles signals between.
-                self._changed.wait(min(left, _WAKE_SECONDS))
+            # Never long: the main thread handles signals between, and an error or the end of the set does not wake it.
+            self._ready.wait(min(left, _WAKE_SECONDS))
             left -= _WAKE_SECONDS
         return self.ready
 
@@ -173,9 +156,14 @@ class ReplicaSet:
         return self._replicas[partition].position if partition < len(self._replicas) else 0
 
     @property
+    def stopped(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._stop.is_set()
+
+    @property
     def ended(self) -> bool:
         """Whether it is closed or stopped by an error."""
-        return self._stop.is_set() or self._failure is not None
+        return self.stopped or self._failure is not None
 
     def damaged(self, error: StoreCorrupted) -> NotReady:
         """Reload a replica that a reader has found damaged. Returns the error for that reader."""
@@ -286,14 +274,22 @@ class ReplicaSet:
                         if recreated := self._recreated(topic, cluster):
                             return
                         self._compare(marks, known=recreated is False)
-                    for replica in self._replicas:
-                        self._gauges.show(replica, self._clock.now())
+                    self._show()
                 if following and self._mend(topic, cluster, reader):
                     return
                 yield
         finally:
             for replica in self._replicas:
                 reader.remove(replica)
+
+    def _show(self) -> None:
+        """Set the gauges of each partition."""
+        for replica in self._replicas:
+            labels = self._view, self._table, str(replica.partition)
+            age = self._clock.now() - replica.current_at
+            self._metrics.view_position.labels(*labels).set(replica.position)
+            self._metrics.view_age_seconds.labels(*labels).set(max(0.0, age))
+            self._metrics.recovery_remaining.labels(*labels).set(0 if replica.current else replica.lag)
 
     def _ask(self, cluster: ClusterClient, places: list[TopicPartition]) -> Marks | None:
         self._asked_at = self._clock.now()
@@ -318,7 +314,6 @@ class ReplicaSet:
             elif known:
                 replica.observe_end(self._asked_at, low, high)
         self._judge()
-        self._save_current()
 
     def _recreated(self, topic: TopicInfo, cluster: ClusterClient) -> bool | None:
         """Return whether the topic was deleted and created again; None if that is not known now.
@@ -363,7 +358,8 @@ class ReplicaSet:
     def _begin(self, topic: TopicInfo, marks: Marks, reader: ChangelogReader) -> None:
         """Decide for each replica whether its rows can be used, and follow all."""
         if len(self._replicas) not in {0, topic.partitions}:
-            former, self._replicas, self._ready = self._replicas, [], False
+            former, self._replicas = self._replicas, []
+            self._ready.clear()
             for replica in former:
                 replica.close()
                 self._on_discard(replica.partition, "the topic has another number of partitions now")
@@ -390,7 +386,7 @@ class ReplicaSet:
             return None
         if local.topic_id == changelog.topic.topic_id and local.partitions != changelog.topic.partitions:
             raise self._more_partitions(local.partitions, changelog.topic.partitions)
-        return why_discard(changelog, local, self._clock.now()) or behind_start(changelog.marks.low, local)
+        return plan_replica(changelog, local, self._clock.now()).discard
 
     def _start(self, replica: PartitionReplica, topic: TopicInfo, reader: ChangelogReader) -> None:
         self.loads += 1
@@ -398,7 +394,8 @@ class ReplicaSet:
         reader.add(replica, self._advanced)
 
     def _discard(self, replica: PartitionReplica, reason: str) -> None:
-        answered, self._ready = replica.complete, False  # from here on nothing is answered from it
+        answered = replica.complete
+        self._ready.clear()  # from here on nothing is answered from it
         self.loads += 1  # before the store is replaced: an answer that was read meanwhile is not given
         replica.discard(reason)
         if answered:
@@ -407,53 +404,38 @@ class ReplicaSet:
     def _mend(self, topic: TopicInfo, cluster: ClusterClient, reader: ChangelogReader) -> bool:
         """Load failed replicas again. Returns whether all must be, as the topic is another; raises any other failure."""
         for replica in self._replicas:
-            failure = replica.failure
-            if isinstance(failure, StoreCorrupted):
-                self._reload(replica, failure.message, topic, reader)
-            elif isinstance(failure, InputLost):
+            if (failure := replica.failure) is None:
+                continue
+            if not isinstance(failure, StoreCorrupted | InputLost):
+                raise failure
+            if isinstance(failure, InputLost):
                 # Records are also missing if the topic was recreated; while that is unknown, it is checked again.
                 if (recreated := self._recreated(topic, cluster)) is None:
                     continue
                 if recreated:
                     return True
-                if (marks := self._ask(cluster, [replica.place])) is not None:
-                    replica.low = marks[replica.place].low
-                    self._reload(replica, failure.message, topic, reader)
-            elif failure is not None:
-                raise failure
+                if (marks := self._ask(cluster, [replica.place])) is None:
+                    continue
+                replica.low = marks[replica.place].low
+            reader.remove(replica)
+            self._discard(replica, failure.message)
+            self._start(replica, topic, reader)
         return False
-
-    def _reload(
-        self, replica: PartitionReplica, reason: str, topic: TopicInfo, reader: ChangelogReader
-    ) -> None:
-        reader.remove(replica)
-        self._discard(replica, reason)
-        self._start(replica, topic, reader)
 
     def _advanced(self, replica: PartitionReplica) -> None:
         self.arrivals.arrived(replica.partition, replica.position, None)
-        if not self._ready and replica.current:
+        if replica.current:
             self._judge()
 
-    def _save_current(self) -> None:
-        """Record in the stores that they are current although nothing changed: their age decides whether they can be used."""
-        if self._clock.monotonic() - self._saved_at >= _SAVE_SECONDS:
-            self._saved_at = self._clock.monotonic()
-            for replica in self._replicas:
-                if replica.current and replica.lag == 0:
-                    replica.save(replica.current_at)
-
     def _judge(self) -> None:
-        if not self._ready and self._replicas and all(replica.current for replica in self._replicas):
+        if self._ready.is_set() or not self._replicas:
+            return
+        if all(replica.current for replica in self._replicas):
             log.info("view is ready", table=self._table, partitions=len(self._replicas))
-            self._ready = True
-            with self._changed:
-                self._changed.notify_all()
+            self._ready.set()
 
     def _end(self, error: Exception) -> None:
         self.arrivals.end(error)
-        with self._changed:
-            self._changed.notify_all()
         self._on_end()
 
 

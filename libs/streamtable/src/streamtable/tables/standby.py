@@ -30,7 +30,6 @@ _CHOOSE_SECONDS = 5.0
 # A replica that is chosen no more is still the best one until the next owner has loaded it.
 _KEEP_SECONDS = 60.0
 _REFUSED_SECONDS = 10.0
-_SAVE_SECONDS = 60.0
 _OPENED_AT_ONCE = 4  # a store takes some 20 ms, and no recovery advances meanwhile
 
 Shown = Callable[[Mapping[TopicPartition, int]], None]
@@ -74,7 +73,7 @@ class Standby:
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._paused: set[TopicPartition] = set()  # not read, for as long as partitions of ours are loading
         self._ours: set[int] = set()
-        self._saved_at, self._begins_at = self._clock.monotonic(), self._clock.monotonic() + _START_SECONDS
+        self._begins_at = self._clock.monotonic() + _START_SECONDS
         self._free_at: dict[int, float] = {}  # from then on it may be opened
         self._refused: dict[TopicPartition, float] = {}  # when it could not be opened or followed
         self._asked_at = self._choose_at = -math.inf
@@ -202,7 +201,6 @@ class Standby:
             except StoreCorrupted as error:
                 self._discard(place, error.message)
         self._shown(self.behind)
-        self._save_current()
 
     def _open_some(self) -> None:
         now = self._clock.monotonic()
@@ -293,12 +291,3 @@ class Standby:
         if replica is not None:
             self._reader.remove(replica)
         return replica
-
-    def _save_current(self) -> None:
-        """Record in the stores that they are current although nothing changed: their age decides if they are used."""
-        if self._clock.monotonic() - self._saved_at < _SAVE_SECONDS:
-            return
-        self._saved_at = self._clock.monotonic()
-        for replica in self._replicas.values():
-            if replica.current and not replica.lag:
-                replica.save(replica.current_at)

@@ -39,7 +39,6 @@ class ViewUpdater:
         self.log, self.stores, self.clock, self.metrics, self.name = log_, stores, clock, metrics, name
         self.commits = CommitWatcher(self._cluster, clock)
         self._tables: list[ReplicaSet] = []
-        self._leaving: dict[ReplicaSet, threading.Event] = {}
         self._here = OwnProcess("the App with its views")
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -63,13 +62,9 @@ class ViewUpdater:
     def remove(self, replicas: ReplicaSet) -> None:
         """Stop following this table and close its stores. May be called twice."""
         replicas.stop()
-        with self._lock:
-            thread, left = self._thread, None
-            if thread is not None and replicas in self._tables:
-                left = self._leaving.setdefault(replicas, threading.Event())
-        while left is not None and thread is not None and thread.is_alive():
-            if left.wait(_STEP_SECONDS):
-                return
+        thread = self._thread
+        while thread is not None and thread.is_alive() and not replicas.closed.wait(_STEP_SECONDS):
+            pass  # its thread may be working on them
         self._remove(replicas)
 
     def start(self) -> None:
@@ -90,7 +85,6 @@ class ViewUpdater:
             self._thread = None
         for replicas in self._all():
             replicas.close()
-        self._remove_leaving()
         with self._lock:
             client, self._client = self._client, None
         with ExitStack() as closing:  # each, also when another one fails
@@ -131,7 +125,7 @@ class ViewUpdater:
         Raises:
             Exception: The consumer cannot continue; all tables have ended with it.
         """
-        self._remove_leaving()
+        self._remove_stopped()
         tables = self._all()
         try:
             if self._reader is None:
@@ -164,7 +158,7 @@ class ViewUpdater:
             while not self._stop.is_set():  # a table may be added after the others have ended
                 for seconds in self.turns():
                     self._stop.wait(seconds)
-                self._remove_leaving()
+                self._remove_stopped()
                 self._stop.wait(_STEP_SECONDS)
         except Exception as error:
             # Nothing follows the tables from here on, and their readers must not take them for current.
@@ -172,13 +166,10 @@ class ViewUpdater:
                 replicas.fail(error)
             raise
 
-    def _remove_leaving(self) -> None:
-        if self._leaving:
-            with self._lock:
-                leaving, self._leaving = self._leaving, {}
-            for replicas, left in leaving.items():
+    def _remove_stopped(self) -> None:
+        for replicas in self._all():
+            if replicas.stopped:
                 self._remove(replicas)
-                left.set()
 
     def _remove(self, replicas: ReplicaSet) -> None:
         with self._lock:

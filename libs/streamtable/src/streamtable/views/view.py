@@ -24,7 +24,7 @@ from streamtable.base.types import Ack, BadToken, Committed, TopicPartition
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
-from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
+from streamtable.tables.replica_set import ReplicaSet
 from streamtable.views.rows import OnUnreadable, RowIterator, RowList, RowReader
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.watch import CAPACITY_BYTES, Watch, Watches
@@ -139,7 +139,8 @@ class View(Closing, Generic[K, V]):
             updater.stores,
             updater.clock,
             self._changed,
-            ReplicaGauges(updater.metrics, updater.name, table.name),
+            updater.metrics,
+            updater.name,
             self._watches.close,
             self._watches.reloaded,
             partial(tracer_of(updater.log).apply, updater.name),
