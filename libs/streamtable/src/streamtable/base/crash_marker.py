@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
@@ -38,15 +37,13 @@ class Suspects:
         return cls(records.topic, records.partition, records.first_offset, records.last_offset)
 
 
-class InHand(Protocol):
-    """A note on disk of the records being handled, which survives the process.
-
-    Attributes:
-        left: The records that the previous process was handling when it died; None if it ended in order.
-    """
+class InHand:
+    """A note of the records being handled. This one notes nothing, for processors without a disk of their own."""
 
     @property
-    def left(self) -> Suspects | None: ...
+    def left(self) -> Suspects | None:
+        """The records that the previous process was handling when it died; None if it ended in order."""
+        return None
 
     def take(self, suspects: Suspects) -> None:
         """Note that these records are about to be handled."""
@@ -55,22 +52,10 @@ class InHand(Protocol):
         """Note that no records are being handled."""
 
 
-class NotNoted:
-    """Notes nothing; for processors without a disk of their own."""
-
-    left: Suspects | None = None
-
-    def take(self, suspects: Suspects) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
+NOT_NOTED = InHand()
 
 
-NOT_NOTED = NotNoted()
-
-
-class InHandFile:
+class InHandFile(InHand):
     """A note in a memory-mapped file: writing it copies a few bytes, which survive the process.
 
     It does not outlive the machine, which is no matter: then no record was to blame. The file and its folder are made
