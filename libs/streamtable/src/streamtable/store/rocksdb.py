@@ -7,7 +7,7 @@ families a crash could keep the newer state of one and the older state of the ot
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
 from typing import ClassVar
@@ -81,38 +81,27 @@ class RocksStores:
         path = self._path(table, partition)
         RocksStores._threads = RocksStores._threads or OwnProcess("RocksDB, with its threads,")
         RocksStores._threads.check()
-        with self._lock:
+        with self._lock, _placed(table, partition), ExitStack() as failed:
             if (table, partition) in self._open:
-                raise StoreInUse(f"{path} is open in this process already").at(table, partition)
-            try:
-                folder = Folder(path, spare=spare)
-                try:
-                    store = RocksStore(self, folder, table, partition)
-                except BaseException:
-                    folder.release()
-                    raise
-            except StreamtableError as error:
-                error.at(table, partition)
-                raise
-            self._open[table, partition] = store
+                raise StoreInUse(f"{path} is open in this process already")
+            folder = Folder(path, spare=spare)
+            failed.callback(folder.release)
+            store = self._open[table, partition] = RocksStore(self, folder, table, partition)
+            failed.pop_all()
             return store
 
     def destroy(self, table: str, partition: int) -> None:
         path = self._path(table, partition)
-        with self._lock:
+        with self._lock, _placed(table, partition):
             if (table, partition) in self._open:
-                raise StoreInUse(f"{path} is open: close it before it is destroyed").at(table, partition)
+                raise StoreInUse(f"{path} is open: close it before it is destroyed")
             if not path.exists():
                 return
+            folder = Folder(path, spare=True)
             try:
-                folder = Folder(path, spare=True)
-                try:
-                    folder.clear()
-                finally:
-                    folder.release(remove=True)
-            except StreamtableError as error:
-                error.at(table, partition)
-                raise
+                folder.clear()
+            finally:
+                folder.release(remove=True)
 
     def present(self) -> Mapping[tuple[str, int], float]:
         found: dict[tuple[str, int], float] = {}
@@ -477,6 +466,16 @@ class _Scan:
     def release(self) -> None:
         with self._lock:
             self._rows = None
+
+
+@contextmanager
+def _placed(table: str, partition: int) -> Iterator[None]:
+    """Name the partition in the errors of the block."""
+    try:
+        yield
+    except StreamtableError as error:
+        error.at(table, partition)
+        raise
 
 
 def _entries(folder: Path) -> list[Path]:
