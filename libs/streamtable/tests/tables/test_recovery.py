@@ -1,5 +1,6 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from streamtable.base.event_time import InputTime
 from streamtable.base.ports import TopicInfo
 from streamtable.base.types import Committed, NextOffset, Watermarks
 from streamtable.errors import InputLost, StateLost
+from streamtable.tables.kept import OWN
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.recovery import (
     Changelog,
@@ -51,9 +53,15 @@ def changelog(topic_info: Callable[..., TopicInfo]) -> Callable[..., Changelog]:
 
 
 def decide(
-    inputs: dict[str, InputState], log: Changelog | None, store: LocalPosition | None = None, **changes: Any
+    inputs: dict[str, InputState],
+    log: Changelog | None,
+    store: LocalPosition | None = None,
+    named: Mapping[str, tuple[Changelog, LocalPosition | None]] = MappingProxyType({}),
+    *,
+    exactly_once: bool = True,
 ) -> RecoveryPlan:
-    return plan(3, inputs, log, store, **{"exactly_once": True, "now": NOW} | changes)
+    own = {} if log is None else {OWN: (log, store)}
+    return plan(3, inputs, own | dict(named), exactly_once=exactly_once, now=NOW)
 
 
 Make = Callable[..., Changelog]
@@ -62,22 +70,22 @@ Make = Callable[..., Changelog]
 def test_recovery_ends_at_the_position_in_the_metadata_not_at_the_end_of_the_log(changelog: Make) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), local(10))
     assert todo == RecoveryPlan(
-        {"in": NextOffset(50)}, uncommitted=False, load=Load(read_from=10, read_to=20)
+        {"in": NextOffset(50)}, uncommitted=False, loads={OWN: Load(read_from=10, read_to=20)}
     )
 
 
 def test_of_several_inputs_the_largest_position_counts(changelog: Make) -> None:
     todo = decide({"a": at(50, 20), "b": at(7, 22), "c": at(7, 3)}, changelog(high=25), local(10))
-    assert todo.load.read_to == 22
+    assert todo.loads[OWN].read_to == 22
 
 
 def test_a_copy_that_is_there_already_has_nothing_to_read(changelog: Make) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), local(20))
-    assert todo.load.read_from == todo.load.read_to == 20
+    assert todo.loads[OWN].read_from == todo.loads[OWN].read_to == 20
 
 
 def test_an_empty_disk_is_read_from_the_beginning(changelog: Make) -> None:
-    assert decide({"in": at(50, 20)}, changelog(high=25)).load.read_from == 0
+    assert decide({"in": at(50, 20)}, changelog(high=25)).loads[OWN].read_from == 0
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ def test_without_an_exact_position_recovery_goes_to_the_high_watermark(
     inputs: dict[str, InputState], exactly_once: bool, changelog: Make  # noqa: FBT001 - a parameter of the test
 ) -> None:  # fmt: skip
     todo = decide(inputs, changelog(high=25), local(10), exactly_once=exactly_once)
-    assert todo.load.read_to == 25
+    assert todo.loads[OWN].read_to == 25
     assert todo.repeats  # the rows behind the position may be of records whose outputs were not written
 
 
@@ -104,12 +112,14 @@ def test_after_exact_commits_no_record_is_handled_again_over_its_own_rows(change
 
 
 def test_offsets_that_a_tool_has_set_go_with_an_empty_changelog(changelog: Make) -> None:
-    assert decide({"in": at(50)}, changelog(high=0)).load == Load(read_from=0, read_to=0)
+    assert decide({"in": at(50)}, changelog(high=0)).loads[OWN] == Load(read_from=0, read_to=0)
 
 
 def test_a_new_partition_begins_where_its_input_says(changelog: Make) -> None:
     todo = decide({"a": never(5, 90), "b": never(5, 90, "latest")}, changelog(high=0))
-    assert todo == RecoveryPlan({"a": NextOffset(5), "b": NextOffset(90)}, uncommitted=True)
+    assert todo == RecoveryPlan(
+        {"a": NextOffset(5), "b": NextOffset(90)}, uncommitted=True, loads={OWN: Load()}
+    )
 
 
 def test_an_input_that_was_added_is_committed_before_its_first_record(changelog: Make) -> None:
@@ -152,19 +162,19 @@ def test_a_changelog_whose_needed_records_were_deleted_stops(changelog: Make) ->
 
 
 def test_deleted_records_that_the_copy_holds_already_do_not_matter(changelog: Make) -> None:
-    assert decide({"in": at(50, 20)}, changelog(high=25, low=12), local(15)).load.read_from == 15
+    assert decide({"in": at(50, 20)}, changelog(high=25, low=12), local(15)).loads[OWN].read_from == 15
 
 
 def test_deleted_records_that_no_commit_needs_do_not_matter(changelog: Make) -> None:
     todo = decide({"in": at(50, 10)}, changelog(high=25, low=12), local(10))
-    assert (todo.load.discard, todo.load.read_from, todo.load.read_to) == (None, 12, 12)
+    assert (todo.loads[OWN].discard, todo.loads[OWN].read_from, todo.loads[OWN].read_to) == (None, 12, 12)
 
 
 def test_a_changelog_that_is_not_compacted_is_read_from_where_it_begins(
     topic_info: Callable[..., TopicInfo],
 ) -> None:
     log = Changelog(replace(topic_info("g-table"), compacted=False), Watermarks(12, 25))
-    assert decide({"in": at(50, 20)}, log, local(10)).load == Load(read_from=12, read_to=20)
+    assert decide({"in": at(50, 20)}, log, local(10)).loads[OWN] == Load(read_from=12, read_to=20)
 
 
 def test_a_single_change_without_any_offset_stops_too(changelog: Make) -> None:
@@ -184,8 +194,8 @@ def test_a_copy_that_must_not_be_used_is_discarded_and_the_table_read_again(
     store: LocalPosition, reason: str, changelog: Make
 ) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), store)
-    assert reason in (todo.load.discard or "")
-    assert (todo.load.read_from, todo.load.read_to) == (0, 20)
+    assert reason in (todo.loads[OWN].discard or "")
+    assert (todo.loads[OWN].read_from, todo.loads[OWN].read_to) == (0, 20)
 
 
 @pytest.mark.parametrize("store", [local(25), local(10, age=DAY), local(10, age=-100)])
@@ -312,13 +322,13 @@ def test_a_named_table_is_loaded_to_its_own_position(changelog: Make) -> None:
     metadata = TablePosition(20, exact=True, tables={"ids": 7}).encode()
     named = {"ids": (changelog(high=9), local(3))}
     todo = decide({"in": with_named(50, metadata=metadata)}, changelog(high=25), local(10), named=named)
-    assert (todo.load, todo.named) == (Load(None, 10, 20), {"ids": Load(None, 3, 7)})
+    assert todo.loads == {OWN: Load(None, 10, 20), "ids": Load(None, 3, 7)}
 
 
 @pytest.mark.parametrize("high", [0, 9])
 def test_a_named_table_that_no_offset_names_yet_is_loaded_to_its_end(high: int, changelog: Make) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), named={"ids": (changelog(high=high), None)})
-    assert todo.named == {"ids": Load(None, 0, high)}
+    assert todo.loads["ids"] == Load(None, 0, high)
 
 
 def test_a_group_without_a_table_recovers_its_named_ones(changelog: Make) -> None:
@@ -326,7 +336,7 @@ def test_a_group_without_a_table_recovers_its_named_ones(changelog: Make) -> Non
     todo = decide(
         {"in": with_named(50, metadata=metadata)}, None, named={"handled": (changelog(high=9), None)}
     )
-    assert todo.named == {"handled": Load(None, 0, 4)}
+    assert todo.loads == {"handled": Load(None, 0, 4)}
 
 
 def test_a_named_table_with_rows_but_no_offsets_is_refused(changelog: Make) -> None:

@@ -18,6 +18,7 @@ The rules; without any one of them, data was lost or doubled:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from streamtable.base.event_time import InputTime
@@ -46,6 +47,11 @@ class InputState:
     start: Literal["earliest", "latest"] = "earliest"
     topic_id: str = ""
     purged: bool = False
+
+    @cached_property
+    def position(self) -> TablePosition | None:
+        """The position that was committed with the offset; None if there is no offset, or a tool has set it."""
+        return TablePosition.decode(self.committed.metadata) if self.committed else None
 
 
 @dataclass(frozen=True)
@@ -81,8 +87,7 @@ class RecoveryPlan:
         next_offsets: The next offset of each input.
         uncommitted: Whether the group has never committed an offset of some input. Then commit `next_offsets` before the
             first record.
-        load: The recovery of the group's own table; empty if the group keeps none.
-        named: The recovery of each named table of the group.
+        loads: The recovery of each table that the group keeps; see `plan`.
         times: The event time that was committed with the offset of each input, for the inputs that have one.
         records: For each input, the record of the tables that the group keeps and has kept.
         repeats: Whether tables may hold rows of records that will be handled again: commits are or were at least once.
@@ -91,8 +96,7 @@ class RecoveryPlan:
 
     next_offsets: Mapping[str, NextOffset]
     uncommitted: bool
-    load: Load = Load()
-    named: Mapping[str, Load] = field(default_factory=dict)
+    loads: Mapping[str, Load] = field(default_factory=dict)
     times: Mapping[str, InputTime] = field(default_factory=dict)
     records: Mapping[str, KeptRecord] = field(default_factory=dict)
     repeats: bool = False
@@ -102,23 +106,20 @@ class RecoveryPlan:
 def plan(
     partition: int,
     inputs: Mapping[str, InputState],
-    changelog: Changelog | None,
-    local: LocalPosition | None,
+    tables: Mapping[str, tuple[Changelog, LocalPosition | None]],
     *,
     exactly_once: bool,
     now: float,
-    named: Mapping[str, tuple[Changelog, LocalPosition | None]] | None = None,
 ) -> RecoveryPlan:
     """Decide how the partition recovers.
 
     Args:
         partition: Its number, for messages.
         inputs: The inputs, by topic.
-        changelog: None for a group without a table.
-        local: The checkpoint of the store on disk; None if there is none.
+        tables: The changelog of each table that the group keeps, and the checkpoint of the store on disk, None if there is
+            none; by name, which is `kept.OWN` of the group's own table.
         exactly_once: The guarantee the process runs with.
         now: Seconds since 1970.
-        named: The changelog of each named table, and the checkpoint of its local store.
 
     Raises:
         StateLost: There is a table but no offsets that fit it, or the changelog has been cut.
@@ -130,26 +131,15 @@ def plan(
     # Also of a single input that was added to the graph: with start="latest" a crash before its first commit would
     # otherwise skip what had arrived until then.
     uncommitted = any(state.committed is None for state in inputs.values())
-    own = Load() if changelog is None else _load(partition, inputs, "", changelog, local, exactly_once, now)
     loads = {
-        name: _load(partition, inputs, name, log, copy, exactly_once, now)
-        for name, (log, copy) in (named or {}).items()
+        name: _load(partition, inputs, name, changelog, local, exactly_once, now)
+        for name, (changelog, local) in tables.items()
     }
+    positions = {topic: state.position for topic, state in inputs.items()}
+    times = {topic: each.time for topic, each in positions.items() if each and each.time}
     repeats = not (exactly_once and _is_exact(inputs))
     seen = SeenInputs.recorded(state.committed for state in inputs.values())
-    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs), repeats=repeats, seen=seen)
-
-
-def _positions(inputs: Mapping[str, InputState]) -> dict[str, TablePosition]:
-    """Return the positions that were committed with the inputs' offsets, where the group itself has done it."""
-    committed = {topic: state.committed for topic, state in inputs.items() if state.committed is not None}
-    found = {topic: TablePosition.decode(each.metadata) for topic, each in committed.items()}
-    return {topic: each for topic, each in found.items() if each is not None}
-
-
-def _times(inputs: Mapping[str, InputState]) -> dict[str, InputTime]:
-    positions = _positions(inputs)
-    return {topic: each.time for topic, each in positions.items() if each.time is not None}
+    return RecoveryPlan(offsets, uncommitted, loads, times, repeats=repeats, seen=seen)
 
 
 def _load(
@@ -161,7 +151,7 @@ def _load(
     exactly_once: bool,  # noqa: FBT001 - passed on
     now: float,
 ) -> Load:
-    """Decide how to recover a table that the group keeps. `name`: of a named table; "" for the group's own."""
+    """Decide how to recover a table that the group keeps."""
     new = all(state.committed is None for state in inputs.values())
     if new and changelog.marks.high > 0:
         raise StateLost(
@@ -295,10 +285,10 @@ def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
 def _target(
     partition: int, inputs: Mapping[str, InputState], name: str, changelog: Changelog, *, exactly_once: bool
 ) -> int:
-    known = _positions(inputs).values()
+    known = [state.position for state in inputs.values() if state.position]
     # Offsets committed before the group had this table, or after it has left it, do not name it; it is then read to its
     # end: another input that names it may have been committed last long before the table was left.
-    reached = [position.tables.get(name, -1) if name else _own(position) for position in known]
+    reached = [_own(position) if name == OWN else position.tables.get(name, -1) for position in known]
     furthest = max(reached, default=0)
     if furthest > changelog.marks.high:
         raise StateLost(
@@ -311,9 +301,8 @@ def _target(
 
 def _is_exact(inputs: Mapping[str, InputState]) -> bool:
     """Return whether the group itself has committed all offsets, exactly once."""
-    committed = [state for state in inputs.values() if state.committed is not None]
-    positions = _positions(inputs).values()
-    return len(positions) == len(committed) and all(position.exact for position in positions)
+    committed = [state for state in inputs.values() if state.committed]
+    return all(state.position and state.position.exact for state in committed)
 
 
 def _own(position: TablePosition) -> int:

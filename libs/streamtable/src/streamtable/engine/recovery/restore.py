@@ -324,21 +324,18 @@ class Restorer:
         compared = {topic: each for topic, each in inputs.items() if topic not in group.only_joined}
         refuse_recreated(restore.partition, compared)
         inputs = {topic: each for topic, each in inputs.items() if topic not in joined}
-        own = Changelog(restore.topics[group.table.name], marks[group.table.name]) if group.persist else None
-        local = self._open(restore, own.topic.name) if own else None
-        named = {
-            name: (Changelog(restore.topics[topic], marks[topic]), self._open(restore, topic))
-            for name, topic in ((name, group.named_topic(name)) for name in group.named_tables)
+        tables = {
+            topic.removeprefix(f"{group.name}-"): (
+                Changelog(restore.topics[topic], marks[topic]),
+                self._open(restore, topic),
+            )
+            for topic in group.tables
         }
-        todo = plan(
-            restore.partition, inputs, own, local, exactly_once=self.exactly_once, now=now, named=named
-        )
+        todo = plan(restore.partition, inputs, tables, exactly_once=self.exactly_once, now=now)
         records, settled = self._records(restore, committed, marks, {**starts, **handled})
         uncommitted = todo.uncommitted or not settled
-        if own:
-            self._take(restore, own.topic, todo.load)
-        for name, (changelog, _) in named.items():
-            self._take(restore, changelog.topic, todo.named[name])
+        for name, (changelog, _) in tables.items():
+            self._take(restore, changelog.topic, todo.loads[name])
         for table in joined:
             log_ = Changelog(restore.topics[table], marks[table])
             before, local = committed[table], self._open(restore, table)
