@@ -325,8 +325,8 @@ class ViewLife:
             if self._turns is None:
                 self._updater.open()
                 self._turns = self._updater.turns()
-            if next(self._turns, None) is None and not self.dead:
-                failure = self.view._replicas._failure
+            next(self._turns, None)
+            if (failure := self.view._replicas._failure) is not None and not self.dead:
                 if self.disk.refused and isinstance(failure, StoreBroken):
                     self.world.crash(self)
                 else:

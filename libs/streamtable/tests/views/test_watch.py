@@ -26,7 +26,8 @@ def make(
     on_unreadable: OnUnreadable | None = None, capacity_bytes: int = 1 << 20,
 ) -> Watch[str, int]:  # fmt: skip
     reader = RowReader(TABLE, lambda key: 0, Metrics.register(CollectorRegistry()), "view")
-    return Watch(reader, (key, prefix), capacity, capacity_bytes, closed, on_unreadable)
+    watched = prefix if key is None else key
+    return Watch(reader, watched, key is None, capacity, capacity_bytes, closed, on_unreadable)
 
 
 def offer(watch: Watch[str, int], *changed: Any) -> None:

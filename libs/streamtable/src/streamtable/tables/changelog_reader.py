@@ -28,14 +28,14 @@ class ChangelogReader:
         self._reader = connect()
         self._topic_ids: dict[str, str] = {}  # of all topics that this consumer has read
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
-        self._callbacks: dict[TopicPartition, Advanced | None] = {}
+        self._callbacks: dict[TopicPartition, Advanced] = {}
         self._to_assign: dict[TopicPartition, int] = {}
         self._to_unassign: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         # Held while replicas are worked on: when `remove` returns, nothing touches the replica's store any more.
         self._lock = threading.RLock()
 
-    def add(self, replica: PartitionReplica, advanced: Advanced | None = None) -> None:
+    def add(self, replica: PartitionReplica, advanced: Advanced = bool) -> None:
         """Follow this replica from its position on.
 
         Args:
@@ -96,8 +96,7 @@ class ChangelogReader:
                     except StreamtableError as error:  # a full disk takes no checkpoint either
                         self._fail(place, error)
                     else:
-                        if (advanced := self._callbacks[place]) is not None:
-                            advanced(replica)
+                        self._callbacks[place](replica)
         return applied
 
     def close(self) -> None:

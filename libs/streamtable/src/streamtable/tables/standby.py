@@ -29,7 +29,7 @@ _PAUSE_SECONDS = 0.5  # a partition may come back at once, or its new owner on t
 _CHOOSE_SECONDS = 5.0
 # A replica that is chosen no more is still the best one until the next owner has loaded it.
 _KEEP_SECONDS = 60.0
-_REFUSED_SECONDS = 10.0
+_REFUSED_SECONDS = 10.0  # until a replica that could not be opened or followed is tried again
 _OPENED_AT_ONCE = 4  # a store takes some 20 ms, and no recovery advances meanwhile
 
 Shown = Callable[[Mapping[TopicPartition, int]], None]
@@ -75,7 +75,7 @@ class Standby:
         self._ours: set[int] = set()
         self._begins_at = self._clock.monotonic() + _START_SECONDS
         self._free_at: dict[int, float] = {}  # from then on it may be opened
-        self._refused: dict[TopicPartition, float] = {}  # when it could not be opened or followed
+        self._refused_until: dict[TopicPartition, float] = {}
         self._asked_at = self._choose_at = -math.inf
         self._chosen_at: dict[TopicPartition, float] = {}
 
@@ -145,8 +145,9 @@ class Standby:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _missing(self) -> Iterator[TopicPartition]:
-        for place in sorted(self._places - self._replicas.keys() - self._refused.keys()):
-            if place.partition not in self._ours:
+        now = self._clock.monotonic()
+        for place in sorted(self._places - self._replicas.keys()):
+            if place.partition not in self._ours and now >= self._refused_until.get(place, now):
                 yield place
 
     def _pace(self, *, loading: bool) -> None:
@@ -204,9 +205,6 @@ class Standby:
 
     def _open_some(self) -> None:
         now = self._clock.monotonic()
-        for place, since in list(self._refused.items()):
-            if now - since >= _REFUSED_SECONDS:
-                del self._refused[place]
         free = [each for each in self._missing() if now >= self._free_at.get(each.partition, self._begins_at)]
         for place in free[:_OPENED_AT_ONCE]:
             try:
@@ -216,7 +214,7 @@ class Standby:
                 )
             except StoreInUse as error:
                 log.debug("another process holds the store of this partition", reason=str(error))
-                self._refused[place] = now
+                self._refuse(place)
 
     def _compare(
         self, place: TopicPartition, replica: PartitionReplica, changelog: Changelog, asked_at: float
@@ -273,13 +271,13 @@ class Standby:
         try:
             replica.discard(reason)
         except StoreInUse:  # another process was quicker
-            self._refused[place] = self._clock.monotonic()
+            self._refuse(place)
         else:
             self._replicas[place] = replica
 
     def _refuse(self, place: TopicPartition) -> None:
         self._drop(place)
-        self._refused[place] = self._clock.monotonic()
+        self._refused_until[place] = self._clock.monotonic() + _REFUSED_SECONDS
 
     def _drop(self, place: TopicPartition) -> None:
         if (replica := self._forget(place)) is not None:

@@ -125,8 +125,12 @@ class ViewUpdater:
         Raises:
             Exception: The consumer cannot continue; all tables have ended with it.
         """
-        self._remove_stopped()
-        tables = self._all()
+        for replicas in self._all():
+            if replicas.stopped:
+                self._remove(replicas)
+        tables = [replicas for replicas in self._all() if not replicas.ended]
+        if self._idle and not tables:
+            return 0
         try:
             if self._reader is None:
                 self._reader = ChangelogReader(lambda: self.log.table_reader(f"views-{self.name}"))
@@ -144,32 +148,27 @@ class ViewUpdater:
             raise
 
     def turns(self) -> Iterator[float]:
-        """Step until nothing is left to follow. Yields the seconds to wait after each step."""
-        while not self._stop.is_set() and not all(replicas.ended for replicas in self._all()):
+        """Step until closed: a table may be added after the others have ended. Yields the seconds to wait after each step."""
+        while not self._stop.is_set():
             try:
                 self.step(_STEP_SECONDS)
             except Exception:
                 log.exception("views have stopped", name=self.name)  # every view raises it when asked
-                return
-            yield _STEP_SECONDS if self._reader is None or self._reader.idle else 0.0
+            yield _STEP_SECONDS if self._idle else 0.0
+
+    @property
+    def _idle(self) -> bool:
+        return self._reader is None or self._reader.idle
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():  # a table may be added after the others have ended
-                for seconds in self.turns():
-                    self._stop.wait(seconds)
-                self._remove_stopped()
-                self._stop.wait(_STEP_SECONDS)
+            for seconds in self.turns():
+                self._stop.wait(seconds)
         except Exception as error:
             # Nothing follows the tables from here on, and their readers must not take them for current.
             for replicas in self._all():
                 replicas.fail(error)
             raise
-
-    def _remove_stopped(self) -> None:
-        for replicas in self._all():
-            if replicas.stopped:
-                self._remove(replicas)
 
     def _remove(self, replicas: ReplicaSet) -> None:
         with self._lock:

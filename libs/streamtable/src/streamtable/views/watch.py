@@ -65,7 +65,8 @@ class Watch(Closing, Iterator[Change[K, V]], AsyncIterator[Change[K, V]], Generi
     """
 
     _reader: RowReader[K, V]
-    watched: tuple[bytes | None, bytes]  # a key, or a prefix
+    watched: bytes
+    by_prefix: bool
     _capacity: int
     _capacity_bytes: int
     _closed: "Callable[[Watch[K, V]], None]"
@@ -251,32 +252,29 @@ class Watches(Generic[K, V]):
         capacity_bytes: int = CAPACITY_BYTES,
     ) -> Watch[K, V]:
         """Return a watch that gets changes from now on. The arguments are as of `View.watch`."""
-        table, encode = reader.table, reader.table.key.encode
-        watched = (
-            None if key is None else encode(key),
-            b"" if prefix is None else prefix_span(table.key, prefix, table.name)[0],
-        )
-        watch = Watch(reader, watched, capacity, capacity_bytes, self.discard, on_unreadable)
+        table = reader.table
+        start = b"" if prefix is None else prefix_span(table.key, prefix, table.name)[0]
+        watched = start if key is None else table.key.encode(key)
+        watch = Watch(reader, watched, key is None, capacity, capacity_bytes, self.discard, on_unreadable)
         self.add(watch)
         return watch
 
     def add(self, watch: Watch[K, V]) -> None:
         """Deliver changes to this watch from now on."""
-        key, prefix = watch.watched
         with self._lock:
-            (self._by_prefix if key is None else self._by_key).setdefault(
-                prefix if key is None else key, set()
-            ).add(watch)
+            self._index_of(watch).setdefault(watch.watched, set()).add(watch)
 
     def discard(self, watch: Watch[K, V]) -> None:
         """Deliver no more changes to this watch."""
-        key, prefix = watch.watched
-        index, watched = (self._by_prefix, prefix) if key is None else (self._by_key, key)
+        index = self._index_of(watch)
         with self._lock:
-            if (watches := index.get(watched)) is not None:
+            if (watches := index.get(watch.watched)) is not None:
                 watches.discard(watch)
                 if not watches:
-                    del index[watched]
+                    del index[watch.watched]
+
+    def _index_of(self, watch: Watch[K, V]) -> dict[bytes, set[Watch[K, V]]]:
+        return self._by_prefix if watch.by_prefix else self._by_key
 
     def watched(self, key: bytes) -> bool:
         """Return whether some watch may get the changes of a key."""
