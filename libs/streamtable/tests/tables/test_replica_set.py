@@ -1,6 +1,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMisma
 from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
+from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaSet
 from streamtable.views.updater import ViewUpdater
 
@@ -51,7 +53,13 @@ class Rig:
             "t",
             self.stores,
             self.clock,
-            lambda *it: self.heard.append(it),
+            partial(
+                PartitionReplica,
+                self.stores,
+                "t",
+                clock=self.clock,
+                listener=lambda *it: self.heard.append(it),
+            ),
             metrics,
             "view",
             self.failed.set,

@@ -37,8 +37,7 @@ class MemoryStores:
         place = (table, partition)
         if place in self._open:
             raise StoreInUse("the store is open in this process already").at(table, partition)
-        store = MemoryStore(self, place, self._kept.get(place, _Contents()))
-        self._open[place] = store
+        store = self._open[place] = MemoryStore(self, place, self._kept.get(place, _Contents()))
         self._used[place] = self._now()
         return store
 

@@ -119,14 +119,9 @@ class RocksStores:
         """Close all stores, even if one of them fails; then raises its error."""
         with self._lock:
             stores = list(self._open.values())
-        errors = []
-        for store in stores:
-            try:
-                store.close()
-            except StreamtableError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        with ExitStack() as closing:
+            for store in stores:
+                closing.callback(store.close)
 
     def _path(self, table: str, partition: int) -> Path:
         if not table or table in {".", ".."} or "/" in table or "\0" in table or partition < 0:

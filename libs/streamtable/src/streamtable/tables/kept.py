@@ -268,7 +268,8 @@ class _Start:
                     table,
                     f"{topic!r} up to offset {there.offset}, and it has seen that input up to {seen.offset}",
                 )
-            if there.record is not None and table.is_table and self._is_forgotten(table):
+            forgotten = self._is_known(table) and not self._is_recorded(table)
+            if there.record is not None and table.is_table and forgotten:
                 raise self._forgotten(table)
             kept[table.name] = topic_id
             meanings.pop(table.name, None)
@@ -306,9 +307,6 @@ class _Start:
         if table.is_table and self.topics[table.topic].end > 0:
             return True  # the record is committed before the first row: it has been forgotten
         return self._is_recorded(table) or (not table.is_table and any(each.more for each in self.records))
-
-    def _is_forgotten(self, table: Keeps) -> bool:
-        return self._is_known(table) and not self._is_recorded(table)
 
     def _is_recorded(self, table: Keeps) -> bool:
         entries = [_entry(each, table.name) for each in self.inputs.values()]

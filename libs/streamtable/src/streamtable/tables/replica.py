@@ -14,7 +14,7 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from enum import Enum
 
@@ -295,13 +295,10 @@ class PartitionReplica:
     @contextmanager
     def pinned(self) -> Iterator[tuple[int, Iterator[tuple[bytes, bytes]]]]:
         """Return a position and all rows exactly as of it, unaffected by later writes. Any thread."""
-        with self._writing:
-            position, scan = self.position, self.store.scan()
-            rows = scan.__enter__()
-        try:
+        with ExitStack() as scan:
+            with self._writing:
+                position, rows = self.position, scan.enter_context(self.store.scan())
             yield position, rows
-        finally:
-            scan.__exit__(None, None, None)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
-from functools import partial
 
 import structlog
 
@@ -24,7 +23,7 @@ from streamtable.observe import Metrics
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.tables.recovery import Changelog, plan_replica
-from streamtable.tables.replica import Applying, Listener, PartitionReplica
+from streamtable.tables.replica import PartitionReplica
 
 log = structlog.get_logger()
 
@@ -43,14 +42,12 @@ class ReplicaSet:
         table: The name of the topic.
         stores: The local stores of the replicas.
         clock: Wall and monotonic time.
-        listener: Called with changed rows, in the updater's thread.
+        open_: Opens the replica of a partition, whose listener is called in the updater's thread.
         metrics: Those of positions and ages are updated once a second.
         view: The name of the view on the metrics.
         on_end: Called when the set is closed, or an error has stopped it for good.
         on_discard: Called with partition and reason after a replica that may have answered was discarded: the listener
             is not called with changes until it is loaded again.
-        applying: Makes the span around every batch of changes of a complete replica.
-        prefix_header: See `ports.HeaderPrefix`.
 
     Attributes:
         closed: Set once its stores are closed.
@@ -64,13 +61,11 @@ class ReplicaSet:
         table: str,
         stores: Stores,
         clock: Clock,
-        listener: Listener,
+        open_: Callable[[int], PartitionReplica],
         metrics: Metrics,
         view: str,
         on_end: Callable[[], None],
         on_discard: Callable[[int, str], None],
-        applying: Applying | None = None,
-        prefix_header: str = "",
     ) -> None:
         self.arrivals: OffsetBarrier[int, None] = OffsetBarrier()
         self.loads = 0
@@ -82,15 +77,7 @@ class ReplicaSet:
         self._metrics, self._view = metrics, view
         self._on_end = on_end
         self._on_discard = on_discard
-        self._open = partial(
-            PartitionReplica,
-            stores,
-            table,
-            clock=clock,
-            listener=listener,
-            applying=applying,
-            prefix_header=prefix_header,
-        )
+        self._open = open_
         self._replicas: list[PartitionReplica] = []
         self._ready, self._stop = threading.Event(), threading.Event()
         self._turns: Generator[None, None, None] | None = None

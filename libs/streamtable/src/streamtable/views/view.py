@@ -21,7 +21,7 @@ from streamtable.base.message import prefix_header
 from streamtable.base.topics import Table, hash_of_rows
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Ack, BadToken, Committed, TopicPartition
-from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
+from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaSet
@@ -33,7 +33,7 @@ from streamtable.views.windows import END_MS, WindowRange
 K = TypeVar("K")
 V = TypeVar("V")
 
-_STALE_SECONDS = 5.0
+_STALE_SECONDS = 5.0  # positions are compared with the broker once a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,37 +114,40 @@ class View(Closing, Generic[K, V]):
         self,
         table: Table[K, V],
         updater: ViewUpdater,
-        stale_after: float = _STALE_SECONDS,
-        closed: "Callable[[View[K, V]], None] | None" = None,
+        closed: "Callable[[View[K, V]], object]" = bool,
     ) -> None:
         """Make the view; `App.view` does.
 
         Args:
             table: The table to copy.
             updater: Keeps the copy current, together with others.
-            stale_after: Answers older than this, in seconds, are stale. Positions are compared with the broker once
-                a second.
             closed: Called when the view is closed.
         """
         self.table = table
         self._hash = hash_of_rows(table)
-        self._stale_after = stale_after
         self._clock = updater.clock
         self._closed = closed
         self._watches: Watches[K, V] = Watches()
         self._reader: RowReader[K, V] = RowReader(table, self._partition, updater.metrics, updater.name)
         self._updater = updater
+        open_replica = partial(
+            PartitionReplica,
+            updater.stores,
+            table.name,
+            clock=updater.clock,
+            listener=self._changed,
+            applying=partial(tracer_of(updater.log).apply, updater.name),
+            prefix_header=prefix_header(table.value),
+        )
         self._replicas = ReplicaSet(
             table.name,
             updater.stores,
             updater.clock,
-            self._changed,
+            open_replica,
             updater.metrics,
             updater.name,
             self._watches.close,
             self._watches.reloaded,
-            partial(tracer_of(updater.log).apply, updater.name),
-            prefix_header(table.value),
         )
         updater.add(self._replicas)
 
@@ -155,8 +158,7 @@ class View(Closing, Generic[K, V]):
         if self._replicas.here.elsewhere:  # in a forked process there is nothing to close
             return
         self._updater.remove(self._replicas)
-        if self._closed is not None:
-            self._closed(self)
+        self._closed(self)
 
     @property
     def ready(self) -> bool:
@@ -299,10 +301,7 @@ class View(Closing, Generic[K, V]):
         copy = copies[self._hash(data) % len(copies)]
         # Position and age before the row: the answer may hold more than it says, never less.
         offset, (age, stale) = copy.position, self._freshness(copy)
-        try:
-            value = copy.store.get(data)
-        except StoreCorrupted as error:
-            raise self._replicas.damaged(error) from error
+        value = self._read(data, stale_ok=stale_ok)
         self._unchanged(loads)
         row = None if value is None else self._reader.value(data, value, copy.position)
         return Answer(row, copy.partition, offset, age, stale)
@@ -389,14 +388,8 @@ class View(Closing, Generic[K, V]):
             GraphError: The table has no windows.
         """
         range_ = WindowRange.of(self.table, key, since_ms, until_ms)
-        loads, copies = self._replicas.loads, self._whole()
-        try:
-            with copies[self._hash(range_.start) % len(copies)].store.scan(range_.start, range_.end) as found:
-                self._unchanged(loads)
-                mine = range_.of_key(found)
-        except StoreCorrupted as error:
-            raise self._replicas.damaged(error) from error
-        return self._rows(mine, None).taken()
+        found = range_.of_key(self._scan(range_.start, range_.end, partition_of=range_.start))
+        return self._rows(found, None).taken()
 
     def iterate(
         self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None
@@ -470,8 +463,8 @@ class View(Closing, Generic[K, V]):
         value = self._read(key)
         return None if value is None else self._reader.value(key, value)
 
-    def _read(self, key: bytes) -> bytes | None:
-        loads, copies = self._replicas.loads, self._whole()
+    def _read(self, key: bytes, *, stale_ok: bool = False) -> bytes | None:
+        loads, copies = self._replicas.loads, self._whole(stale_ok=stale_ok)
         try:
             value = copies[self._hash(key) % len(copies)].store.get(key)
         except StoreCorrupted as error:
@@ -490,7 +483,8 @@ class View(Closing, Generic[K, V]):
     def _rows(
         self, rows: Iterable[tuple[bytes, bytes]], on_unreadable: OnUnreadable | None
     ) -> RowIterator[K, V]:
-        return RowIterator(rows, self._reader.row, on_unreadable or _leave_out)
+        # `bool` does nothing: the reader counts each of them.
+        return RowIterator(rows, self._reader.row, on_unreadable or bool)
 
     @property
     def unreadable(self) -> int:
@@ -505,13 +499,18 @@ class View(Closing, Generic[K, V]):
     def _freshness(self, copy: PartitionReplica) -> tuple[float, bool]:
         """Return the age of a copy, and whether its rows are stale."""
         age = self._age(copy)
-        return age, age > self._stale_after or not copy.current
+        return age, age > _STALE_SECONDS or not copy.current
 
     def _age(self, copy: PartitionReplica) -> float:
         return max(0.0, self._clock.now() - copy.current_at)
 
-    def _scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def _scan(
+        self, start: bytes | None, end: bytes | None, *, partition_of: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows in the order of their keys, of all partitions or only of the partition of one key."""
         loads, copies = self._replicas.loads, self._whole()
+        if partition_of is not None:
+            copies = [copies[self._hash(partition_of) % len(copies)]]
         try:
             with ExitStack() as scans:
                 # Keys of different partitions are different, so the merge never compares values.
@@ -523,7 +522,3 @@ class View(Closing, Generic[K, V]):
 
     def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         self._watches.changed(partition, rows, offset)
-
-
-def _leave_out(_: UnreadableRow) -> None:
-    """Do nothing: the row is counted already."""

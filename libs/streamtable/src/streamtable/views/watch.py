@@ -93,14 +93,12 @@ class Watch(Closing, Iterator[Change[K, V]], AsyncIterator[Change[K, V]], Generi
         """
         self._here.check()
         end = None if timeout is None else time.monotonic() + timeout
-        while (change := self._take()) is None:
+        while (change := self._take()) is None and not self._drained:
             if timeout is not None and timeout <= 0:
                 return None
             woken = threading.Event()
-            if not self._wake_by(woken.set):
-                if self._ended and not self._waiting and self._missed is None:
-                    return None
-            elif not woken.wait(None if end is None else max(0.0, end - time.monotonic())):
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if self._wake_by(woken.set) and not woken.wait(left):
                 return self._take()
         return change
 
@@ -111,18 +109,20 @@ class Watch(Closing, Iterator[Change[K, V]], AsyncIterator[Change[K, V]], Generi
         """
         self._here.check()
         loop = asyncio.get_running_loop()
-        while (change := self._take()) is None:
+        while (change := self._take()) is None and not self._drained:
             woken = loop.create_future()
             if self._wake_by(LoopWake(loop, woken)):
                 await woken
-            elif self._ended and not self._waiting and self._missed is None:
-                return None
         return change
 
     @property
     def ended(self) -> bool:
         """Whether it is closed; pending changes can still be taken."""
         return self._ended
+
+    @property
+    def _drained(self) -> bool:
+        return self._ended and not self._waiting and self._missed is None
 
     def close(self) -> None:
         """End the watch and wake its reader. May be called twice, from any thread."""
