@@ -433,11 +433,9 @@ def watermark_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     """Only the watermark is lost: stream times are restored."""
     init = EventClock.__init__
 
-    def without_watermark(
-        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, *more: Any, **named: Any
-    ) -> None:
+    def without_watermark(self: EventClock, group: Any, partition: int, committed: Any, clock: Any) -> None:
         streams = {topic: InputTime(at.stream_ms) for topic, at in committed.items()}
-        init(self, settings, partition, inputs, streams, *more, **named)
+        init(self, group, partition, streams, clock)
 
     patch.setattr(EventClock, "__init__", without_watermark)
 
@@ -445,11 +443,9 @@ def watermark_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 def stream_times_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     init = EventClock.__init__
 
-    def without_streams(
-        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, *more: Any, **named: Any
-    ) -> None:
+    def without_streams(self: EventClock, group: Any, partition: int, committed: Any, clock: Any) -> None:
         watermarks = {topic: InputTime(NO_TIME, at.watermark_ms) for topic, at in committed.items()}
-        init(self, settings, partition, inputs, watermarks, *more, **named)
+        init(self, group, partition, watermarks, clock)
 
     patch.setattr(EventClock, "__init__", without_streams)
 
@@ -531,11 +527,9 @@ def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     """Only these are lost: the least of them is restored, as the stream time."""
     init = EventClock.__init__
 
-    def without_producers(
-        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, *more: Any, **named: Any
-    ) -> None:
+    def without_producers(self: EventClock, group: Any, partition: int, committed: Any, clock: Any) -> None:
         least = {topic: at._replace(producers_ms=(), idle=frozenset()) for topic, at in committed.items()}
-        init(self, settings, partition, inputs, least, *more, **named)
+        init(self, group, partition, least, clock)
 
     patch.setattr(EventClock, "__init__", without_producers)
 

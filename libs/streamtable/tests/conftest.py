@@ -12,14 +12,17 @@ from streamtable.base.ports import Membership, RebalanceListener, TopicInfo
 from streamtable.base.topics import Stream
 from streamtable.base.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable.codec.plain import Long, String
-from streamtable.engine.basetask import Work
+from streamtable.engine.basetask import Recovered, Work
+from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.recovery.declared import kept_tables
+from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.graph.group import Group, Input, Persist
 from streamtable.graph.topic_check import required_topics
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.kept import InputRecord, TopicState
 from streamtable.tables.position import TablePosition
+from streamtable.tables.recovery import RecoveryPlan
 
 
 @dataclass
@@ -409,26 +412,21 @@ def make_task(stores: MemoryStores, clock: HandClock) -> Callable[..., Task]:
     """`make_task(group, ...)`: a task for partition 0 over stores in memory, at offset 0; `store`: of its own table."""
 
     def make(group: Group[Any, Any], **changes: Any) -> Task:
-        given: dict[str, Any] = {
-            "changelog_position": 0,
-            "next_offsets": dict.fromkeys(group.input_topics, 0),
-            "uncommitted": False,
-            "cache_bytes": 1 << 20,
-            "clock": clock,
-        } | changes
-        tables = [*(join.table.name for join in group.joins), *group.tables]
-        opened = {
-            name: stores.open(name, 0)
-            for name in tables
-            if not ("store" in given and group.persist and name == group.table.name)
-        }
-        given.setdefault("stores", opened)
-        if "store" in given:
-            given["stores"][group.table.name] = given.pop("store")
-        topics = given.pop("topics", None) or infos(group)
-        partition = given.pop("partition", 0)
-        given.setdefault("named_positions", dict.fromkeys(group.named_tables, 0))
-        task = Task(group, topics, partition, **given)
+        own = group.table.name if group.persist else ""
+        given = {own: changes["store"]} if "store" in changes else {}
+        joined = [join.table.name for join in group.joins]
+        names = [*joined, *group.tables]
+        next_offsets = changes.get("next_offsets", dict.fromkeys(group.input_topics, 0))
+        positions = dict.fromkeys(names, 0) | {name: next_offsets[name] for name in joined}
+        recovered = Recovered(
+            changes.get("partition", 0),
+            changes.get("topics") or infos(group),
+            {name: given.get(name) or stores.open(name, 0) for name in names},
+            positions | {own: changes.get("changelog_position", 0)},
+            RecoveryPlan(next_offsets, changes.get("uncommitted", False)),
+        )
+        settings = ProcessorSettings("here", cache_bytes=1 << 20, around=changes.get("around"))
+        task = Task(group, recovered, settings, clock, changes.get("lookups", {}), CarefulMode())
         while task.preparing and not task.uncommitted:
             commit_task(task)
         return task

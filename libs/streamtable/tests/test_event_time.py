@@ -21,6 +21,15 @@ TIME = st.integers(NO_TIME, 30)
 TIMES = st.lists(TIME, max_size=12)
 
 
+def group_of(
+    inputs: str, idle_after: timedelta | None = timedelta(seconds=30), *, watermarks: bool = False
+) -> Group[Any, Any]:
+    """A group with an input for each letter."""
+    streams = [Stream(name, String(), Long()) for name in inputs]
+    edges: list[Any] = [Input(stream, lambda ctx, event: None, watermarks=watermarks) for stream in streams]
+    return Group("g", *edges, EventTime(idle_after=idle_after))
+
+
 @given(TIMES, TIME)
 def test_a_running_maximum_is_that_of_all_before_and_the_floor(times: list[int], floor: int) -> None:
     assert list(running_max(times, floor)) == [max(floor, *times[: n + 1]) for n in range(len(times))]
@@ -58,7 +67,7 @@ def test_a_choice_of_records_keeps_the_columns_that_they_have_among_all(
 def test_a_record_is_late_or_not_however_inputs_are_interleaved_batches_cut_and_work_undone(
     batches: list[tuple[str, list[int]]], data: Any
 ) -> None:
-    clock = EventClock(EventTime(idle_after=None), 0, "ab", {}, VirtualClock())
+    clock = EventClock(group_of("ab", None), 0, {}, VirtualClock())
     seen: dict[str, list[int]] = {"a": [], "b": []}
     before = NO_TIME
     for topic, times in batches:
@@ -79,15 +88,14 @@ def test_a_record_is_late_or_not_however_inputs_are_interleaved_batches_cut_and_
         before = clock.watermark_ms
         expected = [max(each, default=NO_TIME) for each in seen.values()]
         assert clock.watermark_ms == min(expected)
-    again = EventClock(EventTime(idle_after=None), 0, "ab", clock.times(), VirtualClock())
+    again = EventClock(group_of("ab", None), 0, clock.times(), VirtualClock())
     assert (again.times(), again.watermark_ms) == (clock.times(), clock.watermark_ms)
 
 
 def test_a_new_input_of_a_group_does_not_take_the_watermark_back() -> None:
-    event_time = EventTime(idle_after=timedelta(seconds=30))
-    before = EventClock(event_time, 0, "a", {}, VirtualClock())
+    before = EventClock(group_of("a"), 0, {}, VirtualClock())
     before.handled("a", [700])
-    after = EventClock(event_time, 0, "ab", before.times(), VirtualClock())
+    after = EventClock(group_of("ab"), 0, before.times(), VirtualClock())
     assert after.watermark_ms == 700
     assert list(after.of("b", [300]).late_before_ms) == [700]
     assert after.times()["b"].stream_ms == NO_TIME
@@ -101,7 +109,7 @@ def test_marks_of_producers_let_event_time_go_on_as_far_in_one_batch_as_one_by_o
     marks: list[Mark], cuts: list[int]
 ) -> None:
     def clock() -> EventClock:
-        return EventClock(EventTime(idle_after=timedelta(seconds=30)), 0, "a", {}, VirtualClock(), "a")
+        return EventClock(group_of("a", watermarks=True), 0, {}, VirtualClock())
 
     one_by_one, in_batches = clock(), clock()
     for mark in marks:
@@ -148,7 +156,7 @@ def refused(topic: str, *records: tuple[int, int, int]) -> list[int]:
     group: Group[str, int] = Group("g", edge)
     assert group.event_time is not None
     clock = VirtualClock(NOW / 1000)
-    timed = TimedInput(group, edge, EventClock(group.event_time, 0, ["in"], {}, clock), clock)
+    timed = TimedInput(group, edge, EventClock(group, 0, {}, clock), clock)
     messages = [Dated(kind, NOW + timestamp_ms) for kind, timestamp_ms, _ in records]
     bad: dict[int, StreamtableError] = {}
     found = timed.read(RecordBatch(topic, 0, messages), [NOW + event_ms for *_, event_ms in records], bad)

@@ -14,7 +14,7 @@ from streamtable.errors import StateLost, StoreCorrupted
 from streamtable.graph.group import Group
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
-from streamtable.tables.recovery import RecoveryPlan
+from streamtable.tables.recovery import Load, RecoveryPlan
 from streamtable.tables.replica import PartitionReplica
 
 
@@ -48,6 +48,7 @@ class Restores:
                 if table not in restore.replicas:
                     restore.replicas[table] = self.replica(table, restore.partition)
                 restore.topics = self.topics
+                restore.loads = {table: Load()}
                 offsets = {"events": NextOffset(0), "counted-retry": NextOffset(0)}
                 restore.plan = RecoveryPlan(offsets, uncommitted=False)
                 restore.stage = Stage.READY

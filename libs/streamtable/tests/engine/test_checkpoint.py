@@ -6,11 +6,12 @@ import pytest
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.failpoint import COMMIT_STEPS, no_failpoint
+from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import Stream
 from streamtable.base.tracing import TRACEPARENT
 from streamtable.base.types import Committed, Guarantee, Headers, NextOffset, RecordBatch, TopicPartition
 from streamtable.codec.plain import Long, String
-from streamtable.engine.basetask import BaseTask, Work
+from streamtable.engine.basetask import BaseTask, Recovered, Work
 from streamtable.engine.commit.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.task import Task
 from streamtable.errors import (
@@ -25,6 +26,7 @@ from streamtable.errors import (
 from streamtable.graph.group import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
+from streamtable.tables.recovery import RecoveryPlan
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())
@@ -37,6 +39,7 @@ def count_and_tell(ctx: Any, event: str) -> None:
 
 
 GROUP: Group[str, int] = Group("g", Input(EVENTS, count_and_tell), Output(OUT), Persist(Long()))
+TOPICS = {name: TopicInfo(name, 1, "id", False, 1_000, 1_000_000) for name in GROUP.input_topics}
 
 
 @pytest.fixture
@@ -123,14 +126,8 @@ class Elsewhere(BaseTask):
     """A task whose rows are in another store. `parts`: what its work has besides one output."""
 
     def __init__(self, steps: Any, **parts: Any) -> None:
-        super().__init__(
-            GROUP,
-            0,
-            stores={},
-            changelog_position=0,
-            next_offsets={"events": NextOffset(4)},
-            uncommitted=False,
-        )
+        begin = RecoveryPlan({"events": NextOffset(4)}, uncommitted=False)
+        super().__init__(GROUP, Recovered(0, TOPICS, {}, {"g-table": 0}, begin))
         self._steps = steps
         self._parts = parts
         self.named_positions = dict.fromkeys(parts.get("named", ()), 7)

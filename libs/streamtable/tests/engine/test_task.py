@@ -10,6 +10,9 @@ from streamtable.base.ports import Decoded, TopicInfo
 from streamtable.base.topics import Stream
 from streamtable.base.types import NextOffset, RecordBatch, TopicPartition
 from streamtable.codec.plain import Json, Long, String
+from streamtable.engine.basetask import Recovered
+from streamtable.engine.calls.careful import CarefulMode
+from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import (
     GraphError,
@@ -27,6 +30,7 @@ from streamtable.graph.group import Group, Input, OnError, Output, Persist
 from streamtable.handlers.context import BatchContext, Context
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.recovery import RecoveryPlan
 from streamtable.tables.seen import SeenInputs
 
 EVENTS = Stream("events", String(), String())
@@ -558,11 +562,10 @@ def test_any_cut_into_batches_gives_the_table_and_the_dead_letters_of_the_whole_
     }
     store = MemoryStores().open("g-table", 0)
     clock: Any = type("Clock", (), {"now": lambda self: 0.0, "monotonic": lambda self: 0.0})()
-    task = Task(
-        group_of(kind, OnError.DEAD_LETTER), topics, 0, stores={"g-table": store}, changelog_position=0,
-        next_offsets={"events": 0, "g-retry": 0}, uncommitted=False,  # type: ignore[dict-item] # a NewType of int
-        cache_bytes=data.draw(st.sampled_from([1, 1 << 20])), clock=clock,
-    )  # fmt: skip
+    begin = RecoveryPlan({"events": NextOffset(0), "g-retry": NextOffset(0)}, uncommitted=False)
+    recovered = Recovered(0, topics, {"g-table": store}, {"g-table": 0}, begin)
+    sized = ProcessorSettings("here", cache_bytes=data.draw(st.sampled_from([1, 1 << 20])))
+    task = Task(group_of(kind, OnError.DEAD_LETTER), recovered, sized, clock, {}, CarefulMode())
 
     def records(start: int, stop: int) -> RecordBatch:
         return RecordBatch("events", 0, [_Record(*events[n], n) for n in range(start, stop)])

@@ -8,9 +8,8 @@ import orjson
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch
-from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices, Work
+from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices, Recovered, Work
 from streamtable.engine.output.buffer import OutputBuffer
-from streamtable.engine.recovery.restore import Restore
 from streamtable.errors import Migrated, RewindNeeded, StoreCorrupted
 from streamtable.graph.custom_task import (
     AT_ONCE,
@@ -30,21 +29,17 @@ class AdaptedTask(BaseTask):
 
     Args:
         group: The graph.
-        recovered: The partition, with its stores open and complete.
+        recovered: The partition, with its tables complete.
         task: The custom task that handles its records.
         clock: The clock.
     """
 
-    def __init__(self, group: Group[Any, Any], recovered: Restore, task: CustomTask, clock: Clock) -> None:
-        assert recovered.plan is not None, "asked for before it is ready"
-        table = group.table.name if group.persist else ""
-        position, plan = recovered.position(table), recovered.plan
-        offsets, uncommitted, topics = plan.next_offsets, plan.uncommitted, recovered.topics
-        super().__init__(group, recovered.partition, recovered.stores, position, offsets, uncommitted, topics)
+    def __init__(self, group: Group[Any, Any], recovered: Recovered, task: CustomTask, clock: Clock) -> None:
+        super().__init__(group, recovered)
         self.task = task
         self._clock = clock
-        self._table = recovered.topics.get(table)
-        self._store = self.stores.get(table)
+        self._table = recovered.topics[group.table.name] if group.persist else None
+        self._store = self.stores[group.table.name] if group.persist else None
         self._outputs = OutputBuffer(group, recovered.topics, clock)
         self._prepared: Prepared | None = None
         self._written: Written | None = None
@@ -226,7 +221,7 @@ class AdaptedTasks:
         self._recovered[partition] = self._tasks.recover(partition, committed)
         return committed
 
-    def make(self, recovered: Restore) -> AdaptedTask:
+    def make(self, recovered: Recovered) -> AdaptedTask:
         """Return the task of a partition whose recovery is done."""
         task = self._recovered.pop(recovered.partition)
         return AdaptedTask(self._group, recovered, task, self._clock)

@@ -14,7 +14,7 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.topics import Table
 from streamtable.base.types import TopicPartition, Watermarks
-from streamtable.engine.basetask import BaseTask, Tasks
+from streamtable.engine.basetask import BaseTask, Recovered, Tasks
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.recovery.hanging import ReadProgress
 from streamtable.engine.recovery.restore import Restore, Restorer, Stage
@@ -125,10 +125,10 @@ class Assignment:
         for partition, restore in list(self.restores.items()):
             if restore.stage is Stage.FAILED:
                 raise restore.failure or Fatal("a recovery failed without a reason")
-            if restore.stage is Stage.READY and restore.plan is not None:
+            if restore.stage is Stage.READY:
                 del self.restores[partition]
-                task = self._task_over_tables(restore) if self._maker is None else self._maker.make(restore)
-                task.kept_records, task.seen_before = restore.plan.records, restore.plan.seen
+                make = self._task_over_tables if self._maker is None else self._maker.make
+                task = make(restore.recovered)
                 if self.companions is not None and task.due is not None:
                     task.due.accompany(self.companions)
                 self._warn_of_left(task)
@@ -192,32 +192,9 @@ class Assignment:
         since = [restore.offsets_pending_since for restore in list(self.restores.values())]
         return min((each for each in since if each is not None), default=None)
 
-    def _task_over_tables(self, recovered: Restore) -> Task:
-        assert recovered.plan is not None, "asked for before it is ready"
-        group, settings, plan = self._group, self._settings, recovered.plan
-        named = {name: recovered.position(group.named_topic(name)) for name in group.named_tables}
-        task = Task(
-            group,
-            recovered.topics,
-            recovered.partition,
-            stores=recovered.stores,
-            changelog_position=recovered.position(group.table.name if group.persist else ""),
-            named_positions=named,
-            next_offsets=recovered.next_offsets(group),
-            uncommitted=plan.uncommitted,
-            times=plan.times,
-            repeats=plan.repeats,
-            cache_bytes=settings.cache_bytes,
-            around=settings.around,
-            tracer=settings.tracer,
-            clock=self._clock,
-            loaded_at=recovered.asked_at,
-            lookups=self._lookups,
-            mode=self._modes[recovered.partition],
-        )
-        for name, rows in recovered.unread.items():
-            task.joins[name].expect(rows, recovered.reloaded[name])
-        return task
+    def _task_over_tables(self, recovered: Recovered) -> BaseTask:
+        mode = self._modes[recovered.partition]
+        return Task(self._group, recovered, self._settings, self._clock, self._lookups, mode)
 
     def _release(self, places: Iterable[TopicPartition], *, current: bool = True) -> None:
         """Close the tasks of these partitions. `current`: no other process can have changed their tables."""

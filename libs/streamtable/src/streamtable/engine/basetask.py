@@ -6,7 +6,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamtable.base.deadletter import OutputRecord
@@ -19,6 +18,7 @@ from streamtable.graph.custom_task import AT_ONCE, CommitDue
 from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord, tables_left
 from streamtable.tables.position import TablePosition
+from streamtable.tables.recovery import RecoveryPlan
 from streamtable.tables.seen import SeenInputs
 
 if TYPE_CHECKING:
@@ -65,6 +65,29 @@ class CommitServices:
     records_max: int | None = None
 
 
+@dataclass(frozen=True)
+class Recovered:
+    """A partition whose tables are complete, as its task begins with it.
+
+    Attributes:
+        partition: Its number.
+        topics: All topics of the group as the broker describes them.
+        stores: The complete stores, by table: the tables that the group keeps, and the tables that it joins.
+        positions: The position of each of these tables.
+        plan: How it was recovered: the next offset of each input, and what was committed with it.
+        loaded_at: Joined tables are complete up to this time, in seconds since 1970.
+        unread: The keys of handled rows that the copy of a joined table lacks, and the end that it was loaded to, by table.
+    """
+
+    partition: int
+    topics: Mapping[str, TopicInfo]
+    stores: Mapping[str, Store]
+    positions: Mapping[str, int]
+    plan: RecoveryPlan
+    loaded_at: float = 0.0
+    unread: Mapping[str, tuple[Iterable[bytes], int]] = field(default_factory=dict)
+
+
 class Changed(NamedTuple):
     """The size of the work of a task since its last commit.
 
@@ -82,14 +105,11 @@ class BaseTask(ABC):
 
     Args:
         group: The graph.
-        partition: Its number.
-        stores: The stores, by table.
-        changelog_position: The position of the group's table.
-        next_offsets: The next offset of each input.
-        uncommitted: Whether its offsets must be committed before its first record.
-        topics: The topics of the group, as the broker describes them.
+        recovered: The partition, with its tables complete.
 
     Attributes:
+        changelog_position: The position of the group's table; 0 if it keeps none.
+        uncommitted: Whether its offsets must be committed before its first record.
         failure: The error that makes a rebuild of a local store necessary, or None.
         named_positions: The position of each named table of the group, by its name.
         must_recover: Whether its state in another store may be ahead of Kafka, so that it must recover from the committed
@@ -109,31 +129,21 @@ class BaseTask(ABC):
     due: "DueRunner | None" = None
     event_clock: EventClock | None = None
     join_wait: "JoinWait | None" = None
-    kept_records: Mapping[str, KeptRecord] = MappingProxyType({})
-    seen_before: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(
-        self,
-        group: Group[Any, Any],
-        partition: int,
-        stores: Mapping[str, Store],
-        changelog_position: int,
-        next_offsets: Mapping[str, NextOffset],
-        uncommitted: bool,  # noqa: FBT001 - one of the values of a recovery
-        topics: Mapping[str, TopicInfo] | None = None,
-    ) -> None:
+    def __init__(self, group: Group[Any, Any], recovered: Recovered) -> None:
+        plan, positions = recovered.plan, recovered.positions
         self.group = group
-        self.partition = partition
-        self.stores = dict(stores)
-        self.changelog_position = changelog_position
-        self.committed_offsets = dict(next_offsets)
-        self._started_at = dict(next_offsets)
-        self.uncommitted = uncommitted
-        self.named_positions: dict[str, int] = {}
+        self.partition = recovered.partition
+        self.stores = dict(recovered.stores)
+        self.changelog_position = positions[group.table.name] if group.persist else 0
+        self.named_positions = {name: positions[group.named_topic(name)] for name in group.named_tables}
+        # A joined table is read on from the end of its copy.
+        joined = {join.table.name: NextOffset(positions[join.table.name]) for join in group.joins}
+        self.committed_offsets = {**plan.next_offsets, **joined}
+        self._started_at = dict(self.committed_offsets)
+        self.uncommitted, self.kept_records, self.seen_before = plan.uncommitted, plan.records, plan.seen
         self.traced: list[Headers] = []
-        self.topic_ids = {
-            name: topics[name].topic_id for name in group.input_topics if topics and name in topics
-        }
+        self.topic_ids = {name: recovered.topics[name].topic_id for name in group.input_topics}
         self.ends: dict[str, int] = {}
         self.committed_at = 0.0
 
@@ -244,8 +254,6 @@ class BaseTask(ABC):
 
     def _seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
         """Return the state of the inputs, by topic, for the metadata of these offsets."""
-        if not self.topic_ids:
-            return {}
         ids = SeenInputs.ids_of(self.topic_ids, next_offsets, self.seen_before)
         return {
             topic: SeenInputs(max(self.ends.get(topic, 0), offset), ids)
@@ -314,7 +322,7 @@ class Tasks(Protocol):
             Fatal: The state cannot be recovered.
         """
 
-    def make(self, recovered: Any) -> BaseTask:
-        """Return the task of a partition whose recovery, an `engine.recovery.restore.Restore`, is done. Runs in the main thread."""
+    def make(self, recovered: Recovered) -> BaseTask:
+        """Return the task of a partition whose recovery is done. Runs in the main thread."""
 
     def close(self) -> None: ...

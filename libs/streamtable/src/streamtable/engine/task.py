@@ -13,25 +13,26 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, OutputRecord
 from streamtable.base.event_time import InputTime
-from streamtable.base.ports import Store, TopicInfo
+from streamtable.base.ports import Store
 from streamtable.base.topics import Table
-from streamtable.base.tracing import CONTEXTS_MAX, UNTRACED, Tracer
+from streamtable.base.tracing import CONTEXTS_MAX
 from streamtable.base.types import NextOffset, RecordBatch
-from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Work
+from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Recovered, Work
 from streamtable.engine.calls.careful import CarefulMode
-from streamtable.engine.calls.handlers import Around, Handler
+from streamtable.engine.calls.handlers import Handler
 from streamtable.engine.named.handled import HandledRows
 from streamtable.engine.named.ids import IdTable
 from streamtable.engine.named.meanings import StateRecords
 from streamtable.engine.named.state import KeptState
 from streamtable.engine.named.tables import Named
 from streamtable.engine.records.dispatch import Dispatcher
+from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.time.event_time import EventClock
 from streamtable.engine.time.passed_on import PassedOn
 from streamtable.engine.waiting.join_wait import JoinWait
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
-from streamtable.graph.group import HANDLED, IDS, STATES, Changes, EventTime, Group
+from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
 from streamtable.handlers.services import WholeTable
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -48,22 +49,11 @@ class Task(BaseTask):
 
     Args:
         group: The graph.
-        topics: All topics of the group as the broker describes them.
-        partition: Its number.
-        stores: The complete stores, by table: the group's own table, if it keeps one, and the tables that it joins.
-        changelog_position: The position of the group's table.
-        named_positions: The same of its named tables, by their names.
-        next_offsets: The next offset of each input.
-        uncommitted: Whether some offset was never committed. Then all must be committed before the first record.
-        cache_bytes: The size of the cache of decoded rows.
+        recovered: The partition, with its tables complete.
+        settings: The settings of the processor: the size of the cache of decoded rows, what wraps each handler, the tracer.
         clock: The clock, for the time in dead letters and checkpoints.
-        loaded_at: Joined tables are complete up to this time, in seconds since 1970.
         lookups: Whole tables, by name.
-        around: Wraps each handler.
-        tracer: Traces each batch of records.
         mode: The careful mode of the partition, and the records that have failed; it outlives the task.
-        times: The event time that was committed with each input.
-        repeats: Records may be handled again: the group runs at least once.
     """
 
     _at_once = _AT_ONCE_MAX  # the records that the next call is given at most
@@ -71,32 +61,20 @@ class Task(BaseTask):
     def __init__(
         self,
         group: Group[Any, Any],
-        topics: Mapping[str, TopicInfo],
-        partition: int,
-        *,
-        stores: Mapping[str, Store],
-        changelog_position: int,
-        named_positions: Mapping[str, int] | None = None,
-        next_offsets: Mapping[str, NextOffset],
-        uncommitted: bool,
-        cache_bytes: int,
+        recovered: Recovered,
+        settings: ProcessorSettings,
         clock: Clock,
-        loaded_at: float = 0.0,
-        lookups: Mapping[str, WholeTable] | None = None,
-        around: Around | None = None,
-        tracer: Tracer = UNTRACED,
-        mode: CarefulMode | None = None,
-        times: Mapping[str, InputTime] | None = None,
-        repeats: bool = False,
+        lookups: Mapping[str, WholeTable],
+        mode: CarefulMode,
     ) -> None:
-        super().__init__(group, partition, stores, changelog_position, next_offsets, uncommitted, topics)
+        super().__init__(group, recovered)
         self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
-        self._topics = topics
+        self._topics = recovered.topics
         self._clock = clock
         self.committed_at = clock.monotonic()
-        self._tracer = tracer
+        self._tracer = settings.tracer
+        cache_bytes = settings.cache_bytes
         self.table = self._own_table(cache_bytes)
-        self.named_positions = dict(named_positions or {})
         self.named: dict[str, Named] = {}
         self._ids: IdTable | None = None
         self._handled: HandledRows | None = None
@@ -120,29 +98,27 @@ class Task(BaseTask):
         # The tables whose rows are still to be recorded as known; determined by the first work.
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
         self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
-        self.joins = self._joined_tables(cache_bytes, int(loaded_at * 1000))
+        self.joins = self._joined_tables(cache_bytes, recovered)
         if any(join.wait for join in group.joins):
             self.join_wait = JoinWait(group, self.joins, clock)
         self._passed_on: PassedOn | None = None
         if group.event_time is not None:
-            self._follow_time(group.event_time, times or {}, topics)
+            self._follow_time(recovered.plan.times)
         self._dispatcher = Dispatcher(
             group,
-            partition,
-            topics,
+            recovered,
             self.table,
             self._ids,
             self._handled,
             self._states,
             self._records,
             self.joins,
-            lookups or {},
+            lookups,
             clock,
-            around or _as_it_is,
-            dict(next_offsets),
-            mode or CarefulMode(),
+            settings.around or _as_it_is,
+            dict(self.committed_offsets),
+            mode,
             self.event_clock,
-            repeats,
         )
         self.due = self._dispatcher.due
         self.cache(cache_bytes)
@@ -159,37 +135,28 @@ class Task(BaseTask):
         own = Table(self.group.table.name, self.group.key, self.group.persist.value)
         return WorkingTable(self.stores[own.name], own.value, cache_bytes)
 
-    def _follow_time(
-        self, event_time: EventTime, times: Mapping[str, InputTime], topics: Mapping[str, TopicInfo]
-    ) -> None:
-        group = self.group
-        passes_on = any(edge.watermarks for edge in group.outputs)
-        self.event_clock = EventClock(
-            event_time,
-            self.partition,
-            group.event_time_inputs,
-            times,
-            self._clock,
-            [edge.stream.name for edge in group.inputs if edge.watermarks],
-            passes_on=passes_on,
-            stages=group.stages,
-        )
-        self._passed_on = PassedOn(group, topics, self.partition) if passes_on else None
+    def _follow_time(self, times: Mapping[str, InputTime]) -> None:
+        self.event_clock = EventClock(self.group, self.partition, times, self._clock)
+        if any(edge.watermarks for edge in self.group.outputs):
+            self._passed_on = PassedOn(self.group, self._topics, self.partition)
 
-    def _joined_tables(self, cache_bytes: int, loaded_ms: int) -> dict[str, JoinedTable[Any]]:
+    def _joined_tables(self, cache_bytes: int, recovered: Recovered) -> dict[str, JoinedTable[Any]]:
         # If changes are handled, a table is loaded only to the committed offset, whatever its time.
         handled = {change.table.name for change in self.group.changes}
-        return {
+        joins = {
             join.table.name: JoinedTable(
                 join.table.name,
                 self.stores[join.table.name],
                 join.table.value,
                 cache_bytes,
                 timed=bool(join.wait),
-                time_ms=-1 if join.table.name in handled else loaded_ms,
+                time_ms=-1 if join.table.name in handled else int(recovered.loaded_at * 1000),
             )
             for join in self.group.joins
         }
+        for name, (rows, end) in recovered.unread.items():
+            joins[name].expect(rows, end)
+        return joins
 
     def _store_of(self, name: str) -> Store:
         return self.stores[self.group.named_topic(name)]

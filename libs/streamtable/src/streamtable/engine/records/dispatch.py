@@ -14,6 +14,7 @@ from streamtable.base.message import MadeMessage, with_prefixes
 from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import hash_of_rows
 from streamtable.base.types import NextOffset, RecordBatch
+from streamtable.engine.basetask import Recovered
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.handlers import Around, Handler, HandlerCalls
 from streamtable.engine.calls.undo import RecordUndo, RowJournal
@@ -53,8 +54,7 @@ class Dispatcher:
 
     Args:
         group: The graph.
-        partition: Its number.
-        topics: All topics of the group as the broker describes them.
+        recovered: The partition, with its tables complete.
         table: The partition's rows; None if the group keeps none.
         ids: The ids of the events that count once; None if no input has `once`.
         handled: The rows that the handlers of `Changes` were given last; None if there are none.
@@ -67,7 +67,6 @@ class Dispatcher:
         next_offsets: The next offset of each topic.
         mode: The careful mode of the partition, and the records that have failed.
         event_clock: The event time of the partition; None if the group does not follow it.
-        repeats: Records may be handled again: the group runs at least once.
 
     Attributes:
         next_offsets: The next offset of each topic, after the records that were handled.
@@ -76,8 +75,7 @@ class Dispatcher:
     """
 
     _group: Group[Any, Any]
-    _partition: int
-    _topics: Mapping[str, TopicInfo]
+    _recovered: Recovered
     _table: WorkingTable[Any] | None
     _ids: IdTable | None
     _handled: HandledRows | None
@@ -90,11 +88,12 @@ class Dispatcher:
     next_offsets: dict[str, NextOffset]
     _mode: CarefulMode
     _event_clock: EventClock | None
-    _repeats: bool
 
     def __post_init__(self) -> None:
-        group, topics, table, clock = self._group, self._topics, self._table, self._clock
-        partition, states, mode, event_clock = self._partition, self._states, self._mode, self._event_clock
+        partition, topics = self._recovered.partition, self._recovered.topics
+        group, table, clock, states = self._group, self._table, self._clock, self._states
+        mode, event_clock = self._mode, self._event_clock
+        self._partition, self._topics = partition, topics
         self._committed = dict(self.next_offsets)
         self.outgoing = OutputBuffer(group, topics, clock)
         self._placement = Placement(group, partition, topics)
@@ -149,7 +148,7 @@ class Dispatcher:
             self._event_clock,
             timers,
             dated,
-            self._repeats,
+            self._recovered.plan.repeats,
         )
 
     def _make_routes(self) -> dict[str, Route]:

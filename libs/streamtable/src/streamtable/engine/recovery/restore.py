@@ -15,8 +15,8 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.ports import ClusterClient, Store, Stores, TopicInfo
-from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
-from streamtable.engine.basetask import Tasks
+from streamtable.base.types import Committed, TopicPartition, Watermarks
+from streamtable.engine.basetask import Recovered, Tasks
 from streamtable.engine.named.handled import unread
 from streamtable.engine.named.tables import expansions
 from streamtable.engine.recovery.declared import kept_tables
@@ -72,7 +72,7 @@ class Restore:
         loads: The recovery of each table, once it is known.
         asked_at: The wall time when the ends of the topics were asked for.
         reloaded: The end of each joined table whose changes are handled and whose copy is loaded from the beginning.
-        unread: The handled rows that such a copy lacked, by table; see `_compare`.
+        unread: The keys of the handled rows that such a copy lacked, and its end, by table; see `_compare`.
         offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
 
@@ -84,7 +84,7 @@ class Restore:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     asked_at: float = 0.0
     reloaded: dict[str, int] = field(default_factory=dict)
-    unread: dict[str, Iterable[bytes]] = field(default_factory=dict)
+    unread: dict[str, tuple[Iterable[bytes], int]] = field(default_factory=dict)
     failure: Exception | None = None
     ask_again_at: float = 0.0
     waits_for: str = ""  # the reason that was logged last
@@ -98,16 +98,16 @@ class Restore:
         """The open stores, by table."""
         return {table: replica.store for table, replica in self.replicas.items()}
 
-    def position(self, table: str) -> int:
-        """Return the position of a table; 0 if the table has none in this partition."""
-        load = self.loads.get(table)
-        return max(self.replicas[table].position, load.read_to) if load else 0
-
-    def next_offsets(self, group: Group[Any, Any]) -> dict[str, NextOffset]:
-        """The next offset of each topic once all tables are loaded; for joined tables the end of their replicas."""
+    @property
+    def recovered(self) -> Recovered:
+        """The partition, for its task. Asked for once it is ready."""
         assert self.plan is not None, "asked for before it is ready"
-        joined = {join.table.name: NextOffset(self.position(join.table.name)) for join in group.joins}
-        return {**self.plan.next_offsets, **joined}
+        positions = {
+            table: max(self.replicas[table].position, load.read_to) for table, load in self.loads.items()
+        }
+        return Recovered(
+            self.partition, self.topics, self.stores, positions, self.plan, self.asked_at, self.unread
+        )
 
     @property
     def readings(self) -> list[ReadProgress]:
@@ -451,7 +451,7 @@ class Restorer:
         """
         replica, handled = restore.replicas[table], restore.replicas[self._group.named_topic(HANDLED)]
         rows = unread(handled.store, replica.store, table)
-        restore.unread[table] = list(rows)
+        restore.unread[table] = list(rows), restore.reloaded[table]
         replica.save(0.0 if rows else self._clock.now(), rows.items())
         if replica.failure is not None:
             raise replica.failure

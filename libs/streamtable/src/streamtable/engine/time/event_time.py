@@ -8,7 +8,7 @@ The stream time of an input that carries watermarks is the least watermark of th
 own inputs are idle. Its silence says nothing: those who write it tell it when theirs fall silent.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import compress
 from operator import gt
@@ -24,8 +24,7 @@ from streamtable.base.watermarks import Mark, Marked
 from streamtable.engine.time.producers import ProducerTimes
 from streamtable.engine.time.silence import ObservedEnds, Silence
 from streamtable.errors import FutureEventTime, HandlerFailed, InvalidEventTime, StreamtableError
-from streamtable.graph.group import EventTime, Group, Input
-from streamtable.graph.stages import Stages
+from streamtable.graph.group import Group, Input
 from streamtable.graph.timer import TIMERS
 
 _APPEND_TIME = 2  # the type of a timestamp that the broker has given, as the client says it
@@ -40,39 +39,29 @@ class EventClock:
     """The event time of one partition of a group.
 
     Args:
-        event_time: The settings of the group.
+        group: The graph, with event time.
         partition: The number of the partition.
-        inputs: The topics that advance it.
-        committed: The event times that were committed with their offsets.
+        committed: The event times that were committed with the offsets of its inputs.
         clock: The monotonic clock.
-        in_band: The topics that carry watermarks.
-        passes_on: Whether the watermark is written to the outputs as soon as it advances without records.
-        stages: The stages of the inputs.
 
     Attributes:
         must_commit: Whether the watermark has advanced so far without records that it must be committed by itself.
     """
 
     def __init__(
-        self,
-        event_time: EventTime,
-        partition: int,
-        inputs: Sequence[str],
-        committed: Mapping[str, InputTime],
-        clock: Clock,
-        in_band: Collection[str] = (),
-        *,
-        passes_on: bool = False,
-        stages: Stages | None = None,
+        self, group: Group[Any, Any], partition: int, committed: Mapping[str, InputTime], clock: Clock
     ) -> None:
-        idle_after = event_time.idle_after
+        assert group.event_time is not None, "the graph says so"
+        idle_after, stages, inputs = group.event_time.idle_after, group.stages, group.event_time_inputs
+        in_band = [edge.stream.name for edge in group.inputs if edge.watermarks]
         self._idle_after_ms = None if idle_after is None else int(idle_after / timedelta(milliseconds=1))
-        stages = stages or Stages()
         self._stage_of = {topic: stages.inputs.get(topic, 0) for topic in inputs}
         # The stage whose watermark fires timers.
         self._timers = stages.states.get(TIMERS["event"], stages.last)
-        self._silence = Silence(event_time, partition, [one for one in inputs if one not in in_band], clock)
-        self._passes_on = passes_on
+        silent = [topic for topic in inputs if topic not in in_band]
+        self._silence = Silence(group.event_time, partition, silent, clock)
+        # The outputs are to have the watermark as soon as it advances without records.
+        self._passes_on = any(edge.watermarks for edge in group.outputs)
         self._goes_by_itself = False  # since a commit where it had advanced without records
         self.must_commit = False
         self._committed = {topic: committed.get(topic, InputTime()) for topic in inputs}
