@@ -20,7 +20,7 @@ from streamtable.engine.commit.checkpoint import Checkpoint
 from streamtable.engine.due.index import DueIndex
 from streamtable.engine.firing.runner import DueRunner
 from streamtable.engine.member import Member
-from streamtable.engine.named.ids import IdTable, _Accepted
+from streamtable.engine.named.ids import AcceptedIds, IdTable
 from streamtable.engine.named.meanings import StateRecords
 from streamtable.engine.named.state import KeptState
 from streamtable.engine.output.buffer import OutputBuffer
@@ -387,20 +387,21 @@ def ids_kept_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
 
 def ids_expired_early(patch: pytest.MonkeyPatch) -> None:
     """Chunks are deleted when half of the horizon has passed."""
-    expired = _Accepted._expired
+    expired = AcceptedIds._expired
 
-    def expired_at_half(self: _Accepted, limit: int) -> Any:
+    def expired_at_half(self: AcceptedIds, limit: int) -> Any:
         within, self._within_ms = self._within_ms, self._within_ms // 2
         try:
             yield from list(expired(self, limit))
         finally:
             self._within_ms = within
 
-    patch.setattr(_Accepted, "_expired", expired_at_half)
+    patch.setattr(AcceptedIds, "_expired", expired_at_half)
 
 
 def time_of_a_failed_record_taken_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(IdTable, "take_back_failed", lambda self, name: self.take_back(name, 0))
+    take_back = AcceptedIds.take_back
+    patch.setattr(AcceptedIds, "take_back", lambda self, begin, **_: take_back(self, begin))
 
 
 def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:

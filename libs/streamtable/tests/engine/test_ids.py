@@ -15,7 +15,7 @@ import pytest
 from streamtable.base.ports import Store
 from streamtable.base.topics import Stream
 from streamtable.codec.plain import Json, String
-from streamtable.engine.named.ids import IdTable, expanded
+from streamtable.engine.named.ids import AcceptedIds, IdTable, expanded
 from streamtable.graph.aggregate import Count
 from streamtable.graph.group import Input
 from streamtable.graph.once import IdChunk, Once
@@ -48,16 +48,20 @@ class Ids:
     def __post_init__(self) -> None:
         self.table = table_over(self.store, self.within)
 
+    @property
+    def accepted(self) -> AcceptedIds:
+        return self.table.accepted[NAME]
+
     def accept(self, letters: str, *times_ms: int) -> str:
         """Those that were accepted. One time is the time of all."""
         times = list(times_ms) * len(letters) if len(times_ms) == 1 else times_ms
         return "".join(compress(letters, self.answers(letters, times)))
 
     def answers(self, letters: str, times_ms: Sequence[int]) -> list[bool]:
-        return self.table.accept(NAME, by_letter(letters), times_ms) or [True] * len(letters)
+        return self.accepted.accept(by_letter(letters), times_ms) or [True] * len(letters)
 
     def take_back(self, begin: int) -> None:
-        self.table.take_back(NAME, begin)
+        self.accepted.take_back(begin)
 
     def commit(self) -> list[IdChunk]:
         """Write the new ids to the store and the changelog. Returns its chunks."""
@@ -74,7 +78,7 @@ class Ids:
 
     @property
     def repeats(self) -> int:
-        return self.table.repeats[NAME]
+        return self.table.repeats.get(NAME, 0)
 
 
 def rows(store: Store) -> list[tuple[bytes, bytes]]:
@@ -200,7 +204,7 @@ def test_a_filter_that_is_too_small_for_all_ids_is_not_filled_all_the_time(
     batches, size = 300, 100
     for first in range(0, batches * size, size):
         new = [Random(number).randbytes(16) for number in range(first, first + size)]
-        assert ids.table.accept(NAME, new, [1] * size) is None
+        assert ids.accepted.accept(new, [1] * size) is None
         ids.commit()
     # A commit looks at the oldest chunk, for expired ids, and at the place of its own. And the filter is filled when the ids
     # have doubled only.
@@ -214,7 +218,7 @@ def test_a_chunk_under_the_number_of_a_deleted_one_takes_the_place_of_its_ids_in
     ids.commit()
     copy.write(list(expanded(copy, ids.changelog)), b"")
     read_to = len(ids.changelog)
-    ids.table.left_out(NAME, 10_000)
+    ids.accepted.left_out(10_000)
     ids.commit()
     ids.table = table_over(ids.store, ids.within)
     ids.accept("bc", 10_000)
@@ -230,10 +234,10 @@ def test_ids_are_known_whatever_memory_the_filter_is_given_meanwhile(sizes: Sequ
     known = [Random(number).randbytes(16) for number in range(3_000)]
     for first in range(0, 3_000, 100):
         ids.table.filter_bytes(sizes[first // 1_000 % 2])
-        assert ids.table.accept(NAME, known[first : first + 100], [1] * 100) is None
+        assert ids.accepted.accept(known[first : first + 100], [1] * 100) is None
         ids.commit()
         before = known[max(0, first - 500) : first + 100]
-        assert ids.table.accept(NAME, before, [1] * len(before)) == [False] * len(before)
+        assert ids.accepted.accept(before, [1] * len(before)) == [False] * len(before)
 
 
 # ---- what ids cost ------------------------------------------------------------------------------------------------------
@@ -266,7 +270,7 @@ def test_ids_take_no_more_room_than_the_documentation_says(
     for first in range(0, COUNT, COMMITTED_AT_ONCE):
         numbers = range(first, first + COMMITTED_AT_ONCE)
         new = [UUID(int=random.getrandbits(128), version=4).bytes for _ in numbers]
-        assert ids.table.accept(NAME, new, [1 + number // ids_a_ms for number in numbers]) is None
+        assert ids.accepted.accept(new, [1 + number // ids_a_ms for number in numbers]) is None
         ids.commit()
     topic = sum(len(key) + len(value or b"") for key, value in ids.changelog) / COUNT
     store.relieve(wait=True)

@@ -291,7 +291,7 @@ class Task(BaseTask):
             dict(handling.next_offsets),
             handling.outgoing.dead_letters,
             named={name: changes for name, changes in named.items() if changes},
-            repeats=dict(self._ids.repeats) if self._ids else {},
+            repeats=self._ids.repeats if self._ids else {},
             tombstones=handling.tombstones,
             traced=handling.careful,
             times=self.event_clock.times() if self.event_clock else {},

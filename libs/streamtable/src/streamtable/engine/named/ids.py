@@ -7,7 +7,6 @@ read. A chunk whose ids are all beyond the horizon is deleted from both, a few w
 Keys of the changelog: the input's name, for its stream time; name, NUL and a number that rises, for a chunk.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
@@ -19,7 +18,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.ports import Store
 from streamtable.errors import Fatal
 from streamtable.graph.group import Input
-from streamtable.graph.once import AHEAD_MS_MAX, NO_TIME, IdChunk, UnreadableIds, is_repeat, stream_time
+from streamtable.graph.once import AHEAD_MS_MAX, NO_TIME, IdChunk, Once, UnreadableIds, is_repeat, stream_time
 
 if TYPE_CHECKING:
     from streamtable.engine.named.id_arrays import IdFilter
@@ -49,7 +48,7 @@ class IdTable:
         clock: Bounds the stream time.
 
     Attributes:
-        repeats: Events skipped as duplicates since the last commit, by input.
+        accepted: The ids of each input.
     """
 
     def __init__(
@@ -61,65 +60,38 @@ class IdTable:
         clock: Clock,
     ) -> None:
         self.store = store
-        self.repeats: Counter[str] = Counter()
-        self._clock = clock
-        within = {edge.stream.name: edge.once.within_ms for edge in inputs if edge.once is not None}
-        self._inputs = {
-            name: _Accepted(store, name.encode(), within_ms, bytes_max, filter_bytes // len(within))
-            for name, within_ms in within.items()
+        once = {edge.stream.name: edge.once for edge in inputs if edge.once is not None}
+        self.accepted = {
+            name: AcceptedIds(store, name.encode(), each, bytes_max, filter_bytes // len(once), clock)
+            for name, each in once.items()
         }
 
     def filter_bytes(self, bytes_max: int) -> None:
         """Set how much memory the filter that recognizes new ids may take."""
-        for each in self._inputs.values():
-            each.filter_bytes(bytes_max // len(self._inputs))
+        for each in self.accepted.values():
+            each.filter_bytes(bytes_max // len(self.accepted))
 
-    def accept(self, name: str, ids: Sequence[bytes], timestamps_ms: Sequence[int]) -> list[bool] | None:
-        """Accept the ids of consecutive records that are not repeats.
-
-        Args:
-            name: The input.
-            ids: One for each record.
-            timestamps_ms: The timestamp of each record, in milliseconds since 1970.
-
-        Returns:
-            For each whether it was accepted; None if all were.
-        """
-        accepted = self._inputs[name].accept(ids, timestamps_ms, int(self._clock.now() * 1000))
-        if accepted is not None:
-            self.repeats[name] += accepted.count(False)
-        return accepted
-
-    def take_back(self, name: str, begin: int) -> None:
-        """Undo the last `accept` of an input for the records from this index on: they are read again."""
-        self.repeats[name] -= self._inputs[name].take_back(begin)
-
-    def take_back_failed(self, name: str) -> None:
-        """Undo the last `accept` of an input, of one record that has failed. Its timestamp stays part of the stream time."""
-        self._inputs[name].take_back(0, failed=True)
-
-    def left_out(self, name: str, timestamp_ms: int) -> None:
-        """Let the timestamp of a record that has an id and is skipped move the stream time of an input."""
-        self._inputs[name].left_out(timestamp_ms, int(self._clock.now() * 1000))
+    @property
+    def repeats(self) -> dict[str, int]:
+        """The events skipped as duplicates since the last commit, by input."""
+        return {name: each.repeats for name, each in self.accepted.items() if each.repeats}
 
     @property
     def changed_bytes(self) -> int:
-        return _NEW_ID_BYTES * sum(len(each.new) for each in self._inputs.values())
+        return _NEW_ID_BYTES * sum(len(each.new) for each in self.accepted.values())
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        return [change for each in self._inputs.values() for change in each.changes()]
+        return [change for each in self.accepted.values() for change in each.changes()]
 
     def rows(self, changes: Changes) -> Changes:
         return expanded(self.store, changes)
 
     def committed(self) -> None:
-        self.repeats.clear()
-        for each in self._inputs.values():
+        for each in self.accepted.values():
             each.committed()
 
     def forget(self) -> None:
-        self.repeats.clear()
-        for each in self._inputs.values():
+        for each in self.accepted.values():
             each.forget()
 
 
@@ -142,17 +114,24 @@ class _Batch:
     replaced: dict[int, int] = field(default_factory=dict)
 
 
-class _Accepted:
+class AcceptedIds:
     """The ids of one input.
 
     Attributes:
+        once: The rule that its ids follow.
         new: The ids accepted since the last commit, in the order of acceptance, with the stream time of each.
+        repeats: The number of events skipped as duplicates since the last commit.
     """
 
-    def __init__(self, store: Store, topic: bytes, within_ms: int, bytes_max: int, filter_bytes: int) -> None:
+    def __init__(
+        self, store: Store, topic: bytes, once: Once[Any], bytes_max: int, filter_bytes: int, clock: Clock
+    ) -> None:
+        self.once = once
+        self.repeats = 0
         self._store = store
         self._topic = topic
-        self._within_ms = within_ms
+        self._clock = clock
+        self._within_ms = once.within_ms
         room = bytes_max - len(topic) - 100
         self._chunk_ids_max = max(1, min(_CHUNK_IDS_MAX, room // _ID_BYTES_MAX))
         self.new: dict[bytes, int] = {}
@@ -167,9 +146,18 @@ class _Accepted:
         self._added = 0
         self._last: _Batch | None = None  # since the last commit
 
-    def accept(self, ids: Sequence[bytes], timestamps_ms: Sequence[int], now_ms: int) -> list[bool] | None:
+    def accept(self, ids: Sequence[bytes], timestamps_ms: Sequence[int]) -> list[bool] | None:
+        """Accept the ids of consecutive records that are not repeats.
+
+        Args:
+            ids: One for each record.
+            timestamps_ms: The timestamp of each record, in milliseconds since 1970.
+
+        Returns:
+            For each whether it was accepted; None if all were.
+        """
         self._open()
-        times = self._times(timestamps_ms, now_ms)
+        times = self._times(timestamps_ms)
         self._last = last = _Batch(ids, times, self._time_ms)
         self._time_ms = times[-1]
         perhaps = self._perhaps_accepted(ids)
@@ -177,19 +165,25 @@ class _Accepted:
         if not known and self._accept_all(ids, times, perhaps):
             return None
         last.accepted = [self._accept(index, at, known, last) for index, at in enumerate(times)]
-        return None if all(last.accepted) else last.accepted
+        if all(last.accepted):
+            return None
+        self.repeats += last.accepted.count(False)
+        return last.accepted
 
     def filter_bytes(self, bytes_max: int) -> None:
         if bytes_max != self._filter_bytes:
             self._filter_bytes, self._filter = bytes_max, None  # filled from the store again
 
-    def left_out(self, timestamp_ms: int, now_ms: int) -> None:
-        """Advance the stream time without an id."""
+    def left_out(self, timestamp_ms: int) -> None:
+        """Let the timestamp of a record that has an id and is skipped move the stream time."""
         self._open()
-        self._time_ms = stream_time(self._time_ms, timestamp_ms, now_ms)
+        self._time_ms = stream_time(self._time_ms, timestamp_ms, self._now_ms())
 
-    def take_back(self, begin: int, *, failed: bool = False) -> int:
-        """Undo the end of the last batch, but for its time if it has failed. Returns the number of its ids that were repeats."""
+    def take_back(self, begin: int, *, failed: bool = False) -> None:
+        """Undo the last `accept` for the records from this index on: they are read again, unless they have failed.
+
+        The timestamp of a record that has failed stays part of the stream time.
+        """
         last, self._last = self._last, None
         assert last is not None, "something was accepted since the last commit"
         undone = range(begin, len(last.ids))
@@ -202,7 +196,7 @@ class _Accepted:
             self.new = dict(sorted(self.new.items(), key=itemgetter(1)))  # in the order of acceptance again
         if not failed:
             self._time_ms = last.times_ms[begin - 1] if begin else last.time_before_ms
-        return len(undone) - len(accepted)
+        self.repeats -= len(undone) - len(accepted)
 
     def _accept_all(self, ids: Sequence[bytes], times_ms: Sequence[int], perhaps: Sequence[bytes]) -> bool:
         """Accept the ids if none was accepted since the last commit and no two are equal."""
@@ -225,8 +219,11 @@ class _Accepted:
         self.new[each] = time_ms
         return True
 
-    def _times(self, timestamps_ms: Sequence[int], now_ms: int) -> Sequence[int]:
-        newest = max(timestamps_ms)
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)
+
+    def _times(self, timestamps_ms: Sequence[int]) -> Sequence[int]:
+        newest, now_ms = max(timestamps_ms), self._now_ms()
         if newest <= self._time_ms:
             return [self._time_ms] * len(timestamps_ms)
         if newest > now_ms + AHEAD_MS_MAX:
@@ -305,7 +302,7 @@ class _Accepted:
         ids_max = self._filter_ids_max
         if self._filter is not None and ids_max is not None and self._filter.added > ids_max:
             self._filter = None
-        self.new, self._last = {}, None
+        self.new, self._last, self.repeats = {}, None, 0
         self._committed_ms = self._time_ms
         self._first += self._dropped
         self._filled_from = max(self._filled_from, self._first)
@@ -313,7 +310,7 @@ class _Accepted:
         self._dropped = self._added = 0
 
     def forget(self) -> None:
-        self.new, self._last = {}, None
+        self.new, self._last, self.repeats = {}, None, 0
         self._time_ms = self._committed_ms
         self._dropped = self._added = 0
 

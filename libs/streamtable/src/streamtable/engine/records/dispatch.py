@@ -173,7 +173,8 @@ class Dispatcher:
         handler = None if edge.handler is None else self._around(edge.handler)
         batch, due = partial(self._call_batch, edge), self.due
         due = due if due is not None and due.in_order else None
-        return InputCalls(edge, handler, batch, self._calls, self._ids, self._timed(edge), due).handle
+        accepted = None if self._ids is None else self._ids.accepted.get(edge.stream.name)
+        return InputCalls(edge, handler, batch, self._calls, accepted, self._timed(edge), due).handle
 
     def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
         if self._event_clock is None or edge.stream.name not in self._group.event_time_inputs:

@@ -12,7 +12,7 @@ from streamtable.base.watermarks import Marked
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, TOMBSTONE, Handler, HandlerCalls
 from streamtable.engine.firing.runner import DueRunner
-from streamtable.engine.named.ids import IdTable
+from streamtable.engine.named.ids import AcceptedIds
 from streamtable.engine.time.event_time import TimedInput
 from streamtable.errors import DeserializationError, HandlerFailed, StreamtableError
 from streamtable.graph.group import Input, OnError
@@ -44,6 +44,7 @@ class Events:
         )
 
 
+@dataclass(eq=False)
 class InputCalls:
     """Passes the records of one input to its handler, in one partition, by the stages that its edge needs.
 
@@ -55,31 +56,24 @@ class InputCalls:
         handler: Called for each record; None if the input has a batch handler or an aggregate.
         whole: Calls the batch handler or the aggregate.
         calls: Calls user code, and undoes what fails.
-        ids: The ids that were accepted; None if no input of the group has `once`.
+        accepted: The ids that were accepted; None if the input has no `once`.
         timed: Takes the event times of the records; None if the input does not advance event time.
         due: Fires timers in event time, between the records; None if the group has none.
     """
 
-    def __init__(
-        self,
-        edge: Input[Any, Any, Any],
-        handler: Handler | None,
-        whole: WholeBatch,
-        calls: HandlerCalls,
-        ids: IdTable | None,
-        timed: TimedInput | None = None,
-        due: DueRunner | None = None,
-    ) -> None:
-        self._edge = edge
-        self._handler = handler
-        self._whole = whole
-        self._calls = calls
-        self._ids = ids
-        self._timed = timed
-        self._due = due
-        self._call = self._call_each if edge.once is None else self._call_new
-        self._in_time = self._call_fit if due is None else self._before_timers
-        self.handle: Callable[[RecordBatch], int] = self._handle_marked if edge.watermarks else self._handle
+    _edge: Input[Any, Any, Any]
+    _handler: Handler | None
+    _whole: WholeBatch
+    _calls: HandlerCalls
+    _accepted: AcceptedIds | None
+    _timed: TimedInput | None
+    _due: DueRunner | None
+
+    def __post_init__(self) -> None:
+        self._call = self._call_each if self._accepted is None else self._call_new
+        self._in_time = self._call_fit if self._due is None else self._before_timers
+        marked = self._edge.watermarks
+        self.handle: Callable[[RecordBatch], int] = self._handle_marked if marked else self._handle
         """Handles records. Returns the number of records taken: fewer if a commit must come first or the process must stop."""
 
     def _handle_marked(self, records: RecordBatch) -> int:
@@ -123,7 +117,7 @@ class InputCalls:
         if not bad:
             return self._call(decoded)
         # Skipped records may move the stream time of `once`, for the records after them and not for those before.
-        in_order = self._calls.careful or self._edge.once is not None
+        in_order = self._calls.careful or self._accepted is not None
         return self._between(decoded, bad) if in_order else self._around(decoded, bad)
 
     def _stop_at_invalid_time(self, records: RecordBatch, bad: Mapping[int, StreamtableError]) -> None:
@@ -161,24 +155,25 @@ class InputCalls:
 
     def _call_new(self, decoded: Events) -> int:
         """Call the handler for the records that are no repeats."""
-        assert self._edge.once is not None, "this stage is for inputs whose events count once"
-        ids, failed = ids_of(self._edge.once, decoded.events)
+        accepted = self._accepted
+        assert accepted is not None, "this stage is for inputs whose events count once"
+        ids, failed = ids_of(accepted.once, decoded.events)
         if self._calls.careful:
-            return self._call_once_carefully(decoded, ids, failed)
+            return self._call_once_carefully(decoded, accepted, ids, failed)
         if failed:
             index = min(failed)
             self._calls.look_closer(decoded.records, index, failed[index])
-        keep = self._accept(decoded.records, ids)
+        keep = accepted.accept(ids, decoded.records.timestamps())
         if keep is None:
             taken = self._call_each(decoded)
         else:
             taken = _index_after(keep, self._call_each(decoded.only(keep)) if any(keep) else 0)
         if taken < len(decoded):
-            self._take_back(taken)  # the others are passed again
+            accepted.take_back(taken)  # the others are passed again
         return taken
 
     def _call_once_carefully(
-        self, decoded: Events, ids: Sequence[bytes], failed: Mapping[int, Exception]
+        self, decoded: Events, accepted: AcceptedIds, ids: Sequence[bytes], failed: Mapping[int, Exception]
     ) -> int:
         """Call the handler record by record: one that fails was not accepted. `ids`: of the records that have one."""
         following = iter(ids)
@@ -188,35 +183,23 @@ class InputCalls:
                     return index
                 continue
             one, failures = decoded.part(index, index + 1), self._calls.failures
-            if self._accept(one.records, [next(following)]) is not None:
+            if accepted.accept([next(following)], one.records.timestamps()) is not None:
                 continue
             taken = self._call_each(one)
             if not taken:
-                self._take_back(0)
+                accepted.take_back(0)
                 return index
             if self._calls.failures > failures:
-                assert self._ids is not None, "the graph has this table"
-                self._ids.take_back_failed(self._edge.stream.name)
+                accepted.take_back(0, failed=True)
             if self._calls.context.interrupted:
                 return index + 1
         return len(decoded)
 
-    def _accept(self, records: RecordBatch, ids: Sequence[bytes]) -> list[bool] | None:
-        """Accept the events that are not repeats. Returns whether each was accepted; None if all were."""
-        assert self._ids is not None, "the graph has this table"
-        return self._ids.accept(self._edge.stream.name, ids, records.timestamps())
-
     def _note_left_out(self, one: Events) -> None:
         """Let a record that is skipped move the stream time, if it has an id: as if its handler had failed."""
-        if self._edge.once is None or self._ids is None:
-            return
-        ids, _ = ids_of(self._edge.once, one.events)
-        if ids:
-            self._ids.left_out(self._edge.stream.name, one.records.timestamp(0))
-
-    def _take_back(self, begin: int) -> None:
-        assert self._ids is not None, "the graph has this table"
-        self._ids.take_back(self._edge.stream.name, begin)
+        accepted = self._accepted
+        if accepted is not None and ids_of(accepted.once, one.events)[0]:
+            accepted.left_out(one.records.timestamp(0))
 
     # ---- user code -------------------------------------------------------------------------------------------------------
 
