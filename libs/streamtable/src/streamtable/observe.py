@@ -7,7 +7,7 @@ Loggers come from `structlog.get_logger()`. One made at import follows `configur
 import logging
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
@@ -235,6 +235,28 @@ class Metrics:
         ):
             with suppress(KeyError):  # it never had a value
                 gauge.remove(group, topic, str(partition))
+
+
+class GroupGauge:
+    """A gauge of one group whose values are set together: a value that is missing the next time is dropped.
+
+    Args:
+        gauge: The gauge. Its first label is the group.
+        group: The name of the group.
+    """
+
+    def __init__(self, gauge: Gauge, group: str) -> None:
+        self._gauge = gauge
+        self._group = group
+        self._shown: set[Any] = set()
+
+    def show(self, values: Mapping[Any, float]) -> None:
+        """Set these values, by the tuple of the labels behind the group, and drop all others."""
+        for labels in self._shown - values.keys():
+            self._gauge.remove(self._group, *labels)
+        for labels, value in values.items():
+            self._gauge.labels(self._group, *labels).set(value)
+        self._shown = set(values)
 
 
 def metrics_page(registry: CollectorRegistry) -> bytes:

@@ -17,7 +17,7 @@ from streamtable.base.ports import ClusterClient
 from streamtable.base.transactions import RUNBOOK, commands
 from streamtable.base.types import TopicPartition
 from streamtable.errors import StreamtableError
-from streamtable.observe import Metrics
+from streamtable.observe import GroupGauge, Metrics
 
 log = structlog.get_logger()
 
@@ -95,7 +95,7 @@ class HangingTransactions:
         self._cluster = cluster
         self._clock = clock
         self._timeout = timeout
-        self._gauge = metrics.hanging_transaction_seconds
+        self._seconds = GroupGauge(metrics.hanging_transaction_seconds, group)
         self._seen: dict[TopicPartition, Standstill] = {}
         self._reported: dict[TopicPartition, Standstill] = {}
 
@@ -132,8 +132,7 @@ class HangingTransactions:
 
     def close(self) -> None:
         """Drop the gauges."""
-        for place in self._reported:
-            self._gauge.remove(self._group, place.topic, str(place.partition))
+        self._seconds.show({})
         self._reported = {}
 
     def _report(self) -> None:
@@ -145,10 +144,7 @@ class HangingTransactions:
             self._log(new, now)
         if over:
             log.info("transaction has ended", group=self._group, partitions=_listed(over))
-        for place, each in hanging.items():
-            self._gauge.labels(self._group, place.topic, str(place.partition)).set(now - each.since)
-        for place in over:
-            self._gauge.remove(self._group, place.topic, str(place.partition))
+        self._seconds.show({place: now - each.since for place, each in hanging.items()})
         self._reported = hanging
 
     def _log(self, new: Mapping[TopicPartition, Standstill], now: float) -> None:

@@ -9,7 +9,7 @@ import structlog
 from streamtable.base.lateness import LATE_SHARE_MAX, advice, moved_by
 from streamtable.engine.basetask import Work
 from streamtable.graph.group import Group
-from streamtable.observe import Metrics
+from streamtable.observe import GroupGauge, Metrics
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ class LateRecords:
         self._lock = threading.Lock()
         self._records = Counter[_Place]()
         self._late = Counter[tuple[str, int, str]]()  # with the input that had moved the watermark
-        self._shown: set[_Place] = set()
+        self._share = GroupGauge(metrics.late_share, group.name)
         self._since: float | None = None
 
     def committed(self, work: Work) -> None:
@@ -58,7 +58,10 @@ class LateRecords:
         with self._lock:
             records, self._records = self._records, Counter()
             late, self._late = self._late, Counter()
-        self._show(records, late)
+        numbers = Counter[_Place]()
+        for (topic, partition, _), count in late.items():
+            numbers[topic, partition] += count
+        self._share.show({place: count / max(records[place], count) for place, count in numbers.items()})
         for topic in dict.fromkeys(topic for topic, _, _ in late):
             movers = Counter[str]()
             for (other, _, mover), count in late.items():
@@ -78,15 +81,4 @@ class LateRecords:
 
     def close(self) -> None:
         """Drop the gauges."""
-        self._show(Counter(), Counter())
-
-    def _show(self, records: Counter[_Place], late: Counter[tuple[str, int, str]]) -> None:
-        gauge, numbers = self._metrics.late_share, Counter[_Place]()
-        for (topic, partition, _), count in late.items():
-            numbers[topic, partition] += count
-        for topic, partition in self._shown - numbers.keys():
-            gauge.remove(self._group.name, topic, str(partition))
-        for (topic, partition), count in numbers.items():
-            share = count / max(records[topic, partition], count)
-            gauge.labels(self._group.name, topic, str(partition)).set(share)
-        self._shown = set(numbers)
+        self._share.show({})

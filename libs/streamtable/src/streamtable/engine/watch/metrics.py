@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from prometheus_client import Gauge
-
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import NO_TIME
 from streamtable.base.ports import ClusterClient
@@ -15,7 +13,7 @@ from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.watch.late_records import LateRecords
 from streamtable.errors import RetryLater, StoreCorrupted, StreamtableError
 from streamtable.graph.group import Group
-from streamtable.observe import Metrics, Progress
+from streamtable.observe import GroupGauge, Metrics, Progress
 
 _ROWS_COUNTED_MAX: Final = 2000
 """The maximum number of rows to count at a time in each state table and partition: this takes a few milliseconds."""
@@ -41,8 +39,9 @@ class EngineMetrics:
         self._progress = progress
         self._gauged: set[tuple[str, int]] = set()
         self._reasons: set[str] = set()
-        self._timed: dict[Gauge, set[int]] = {}
-        self._copied: set[TopicPartition] = set()
+        self._watermarks = GroupGauge(metrics.watermark_timestamp, group.name)
+        self._behind = GroupGauge(metrics.due_behind, group.name)
+        self._standby_lag = GroupGauge(metrics.standby_lag, group.name)
         self.late = LateRecords(group, metrics)
         # Of all tables of a partition together: they are loaded at the same time.
         joined = [join.table.name for join in group.joins]
@@ -149,20 +148,9 @@ class EngineMetrics:
 
     def _times(self, tasks: Sequence[BaseTask]) -> None:
         """Set the event-time gauges of these partitions where they have one, and drop all others."""
-        watermarks = {task.partition: task.event_clock.watermark_ms for task in tasks if task.event_clock}
-        self._of_partitions(self._metrics.watermark_timestamp, watermarks)
-        behind = {task.partition: task.due.behind_ms for task in tasks if task.due}
-        self._of_partitions(self._metrics.due_behind, behind)
-
-    def _of_partitions(self, gauge: Gauge, found: Mapping[int, int]) -> None:
-        shown = set()
-        for partition, time_ms in found.items():
-            if time_ms != NO_TIME:
-                gauge.labels(self._group.name, str(partition)).set(time_ms / 1000)
-                shown.add(partition)
-        for partition in self._timed.get(gauge, set()) - shown:
-            gauge.remove(self._group.name, str(partition))
-        self._timed[gauge] = shown
+        times_ms = {task.partition: task.event_clock.watermark_ms for task in tasks if task.event_clock}
+        self._watermarks.show({(each,): at / 1000 for each, at in times_ms.items() if at != NO_TIME})
+        self._behind.show({(task.partition,): task.due.behind_ms / 1000 for task in tasks if task.due})
 
     def loading(self, assignment: Assignment) -> None:
         """Set the progress of recoveries."""
@@ -176,12 +164,7 @@ class EngineMetrics:
 
     def standby(self, behind: Mapping[TopicPartition, int]) -> None:
         """Set how many offsets each standby replica still has to read; these are all replicas."""
-        gauge = self._metrics.standby_lag
-        for place, lag in behind.items():
-            gauge.labels(self._group.name, place.topic, str(place.partition)).set(lag)
-        for place in self._copied - behind.keys():
-            gauge.remove(self._group.name, place.topic, str(place.partition))
-        self._copied = set(behind)
+        self._standby_lag.show(behind)
 
     def close(self) -> None:
         """Drop all gauges and progress bars."""
