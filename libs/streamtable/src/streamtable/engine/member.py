@@ -29,7 +29,7 @@ from streamtable.engine.recovery.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.waiting.event_loop import event_loop_of
 from streamtable.engine.waiting.holding import Holding
-from streamtable.engine.waiting.pending_work import PendingWork
+from streamtable.engine.waiting.pending_work import finish_work
 from streamtable.engine.waiting.wakeup import poll_timeout
 from streamtable.engine.watch.metrics import EngineMetrics
 from streamtable.engine.watch.watchdog import Heartbeat
@@ -109,7 +109,6 @@ class Member:
         self._failures = 0  # commits that failed in a row
         # One event loop for the member's lifetime: clients that handlers share keep their connections in it.
         self._loop = event_loop_of(self)
-        self._pending = PendingWork(self._loop)
         self._committed_at = self._saved_at = clock.monotonic()
         self.heartbeat = Heartbeat(self._committed_at, settings.in_hand)
         self._given = STEP_SECONDS  # the seconds of a step that the producer's transaction timeout allows for
@@ -337,7 +336,7 @@ class Member:
     def _finish_work(self, tasks: Sequence[BaseTask]) -> bool:
         """Let tasks do their remaining work. Returns False if all tasks were rewound and records are read again."""
         services = CommitServices(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
-        error = self._pending.finish_work(tasks, services)
+        error = finish_work(tasks, services, self._loop)
         if error is None:
             return True
         self._checkpoint.abort()  # some records may have been sent ahead

@@ -7,30 +7,31 @@ from streamtable.engine.basetask import BaseTask, CommitServices
 from streamtable.errors import Migrated, RetryLater, RewindNeeded, StreamtableError
 
 
-class PendingWork:
-    """Finishes the work of tasks. The awaitables of several tasks run concurrently.
+def finish_work(
+    tasks: Sequence[BaseTask], services: CommitServices, loop: asyncio.Runner
+) -> BaseException | None:
+    """Let tasks finish their work. The awaitables of several tasks run concurrently.
 
     Args:
-        loop: The event loop that awaits it.
+        tasks: The tasks.
+        services: The services that they may use.
+        loop: The event loop that awaits their work.
+
+    Returns:
+        The most severe error; None if there was none.
     """
-
-    def __init__(self, loop: asyncio.Runner) -> None:
-        self._loop = loop
-
-    def finish_work(self, tasks: Sequence[BaseTask], services: CommitServices) -> BaseException | None:
-        """Let tasks finish their work. Returns the most severe error; None if there was none."""
-        works: list[Awaitable[None]] = []
-        errors: list[BaseException] = []
-        for task in tasks:
-            try:
-                work = task.last_work(services)
-            except StreamtableError as failed:
-                errors.append(failed)
-            else:
-                works += [work] if work is not None else []
-        if works:
-            errors += [failed for failed in self._loop.run(_together(works)) if failed is not None]
-        return min(errors, key=_mildness, default=None)
+    works: list[Awaitable[None]] = []
+    errors: list[BaseException] = []
+    for task in tasks:
+        try:
+            work = task.last_work(services)
+        except StreamtableError as failed:
+            errors.append(failed)
+        else:
+            works += [work] if work is not None else []
+    if works:
+        errors += [failed for failed in loop.run(_together(works)) if failed is not None]
+    return min(errors, key=_mildness, default=None)
 
 
 async def _together(works: Sequence[Awaitable[None]]) -> list[BaseException | None]:
