@@ -11,11 +11,9 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.watch.watchdog import (
     Activity,
     Heartbeat,
-    LastMove,
     StallDetector,
     Wait,
     Watchdog,
-    last_move,
     longest_wait,
 )
 from streamtable.errors import ConfigurationError
@@ -29,11 +27,17 @@ def task_at(position: int) -> Any:
     return SimpleNamespace(position=position)
 
 
-def test_a_main_thread_has_moved_when_its_position_was_seen_first() -> None:
-    moved = last_move(None, 1, 10.0)
-    assert moved == LastMove(1, 10.0)
-    assert last_move(moved, 1, 50.0) == LastMove(1, 10.0)
-    assert last_move(moved, 2, 50.0) == LastMove(2, 50.0)
+def test_a_main_thread_has_moved_when_its_position_was_seen_first(clock: Any) -> None:
+    detector, heartbeat = StallDetector(30.0, clock), Heartbeat(0.0)
+    task = task_at(1)
+    heartbeat.polled(0.0, {0: task}, ())
+    assert detector.wait(heartbeat, None).seconds == 0.0
+    clock.sleep(40.0)
+    assert detector.wait(heartbeat, None).seconds == 40.0
+    task.position = 2
+    assert detector.wait(heartbeat, None).seconds == 0.0
+    clock.sleep(5.0)
+    assert detector.wait(heartbeat, None).seconds == 5.0
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,7 @@ def test_a_main_thread_has_moved_when_its_position_was_seen_first() -> None:
 def test_the_longest_time_without_progress_decides(
     seen: Activity, kafka_since: float | None, seconds: float, what: str
 ) -> None:
-    wait = longest_wait(seen, LastMove(0, 95.0), kafka_since, 100.0)
+    wait = longest_wait(seen, 95.0, kafka_since, 100.0)
     assert wait.seconds == seconds
     assert what in wait.what
 

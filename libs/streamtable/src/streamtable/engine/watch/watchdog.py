@@ -55,31 +55,18 @@ class Wait:
     what: str
 
 
-@dataclass(frozen=True)
-class LastMove:
-    """A position of the main thread, and the monotonic time when it was seen there first."""
-
-    position: Hashable
-    at: float
-
-
-def last_move(before: LastMove | None, position: Hashable, now: float) -> LastMove:
-    """Return the last observed progress of the main thread."""
-    return before if before is not None and before.position == position else LastMove(position, now)
-
-
-def longest_wait(activity: Activity, moved: LastMove, kafka_since: float | None, now: float) -> Wait:
+def longest_wait(activity: Activity, moved_at: float, kafka_since: float | None, now: float) -> Wait:
     """Return the time that the processor has been without progress.
 
     Args:
         activity: The activity of the main thread.
-        moved: The last progress of the main thread.
+        moved_at: Monotonic time when the main thread was first seen at its position.
         kafka_since: Monotonic time since when Kafka has answered without a gap; None: it does not. No member can commit
             without Kafka, so that time does not count.
         now: Monotonic time.
     """
     stuck = Wait(
-        now - moved.at,
+        now - moved_at,
         f"has been in one call of a handler, with {activity.handling},"
         if activity.handling
         else "has not polled",
@@ -165,14 +152,16 @@ class StallDetector:
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
-        self._moved: LastMove | None = None
+        self._position: Hashable = None  # of the main thread
+        self._moved_at = 0.0  # monotonic time when it was first seen there
 
     def wait(self, heartbeat: Heartbeat, kafka_since: float | None) -> Wait:
         """Return the time that the processor has been without progress."""
         now, activity = self._clock.monotonic(), heartbeat.activity()
         with self._lock:
-            self._moved = last_move(self._moved, activity.position, now)
-            return longest_wait(activity, self._moved, kafka_since, now)
+            if activity.position != self._position:
+                self._position, self._moved_at = activity.position, now
+            return longest_wait(activity, self._moved_at, kafka_since, now)
 
     def reason(self, wait: Wait) -> str:
         """Return the reason why this is a stall, and its start; empty if it is none."""
