@@ -4,7 +4,7 @@ A partition is answered for while its task runs here. The task's store holds com
 may read. Each read then checks that the task is still assigned: rows that were read while the partition moved are dropped.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from streamtable.tables.indexed_rows import RowsOf
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 _ROWS_AT_ONCE = 256  # then the store is let go of, so that a slow reader does not hold up a rebalance
 
@@ -81,11 +82,7 @@ class LocalQueries:
         number = self._partition_of(table, raw) if partition is None else partition
         task = self._task(table, number)
         found = self._freshness(table, task)  # before the row, so that the row is at least as new
-        try:
-            data = self._rows(table, task).get(raw)
-        except (RetryLater, StoreCorrupted) as error:
-            raise self._moved(table, number, task, error) from error
-        self._check_assigned(table, task)
+        data = self._read(table, task, lambda rows: rows.get(raw))
         value = None if data is None else decoded(table.value, data, table.name, number, raw)
         return LocalAnswer(value, number, found.offset, found.age_seconds)
 
@@ -108,14 +105,13 @@ class LocalQueries:
     def _scan(
         self, table: Table[K, V], task: BaseTask, start: bytes | None, end: bytes | None
     ) -> Iterator[tuple[K, V]]:
+        def next_rows(rows: Store | RowsOf) -> list[tuple[bytes, bytes]]:
+            with rows.scan(start, end) as found:
+                return list(islice(found, _ROWS_AT_ONCE))
+
         while True:
             self._check_assigned(table, task)
-            try:
-                with self._rows(table, task).scan(start, end) as rows:
-                    read = list(islice(rows, _ROWS_AT_ONCE))
-            except (RetryLater, StoreCorrupted) as error:
-                raise self._moved(table, task.partition, task, error) from error
-            self._check_assigned(table, task)
+            read = self._read(table, task, next_rows)
             for key, data in read:
                 place = table.name, task.partition, key
                 yield decoded(table.key, key, *place), decoded(table.value, data, *place)
@@ -149,14 +145,6 @@ class LocalQueries:
             )
         return PartitionNotAssigned(self._group.name, table.name, partition, tuple(self.assignment.tasks))
 
-    def _moved(
-        self, table: Table[Any, Any], partition: int, task: BaseTask, error: RetryLater | StoreCorrupted
-    ) -> Exception:
-        """Return the error for a store that could not be read: its partition has moved, or the error of the store."""
-        if self.assignment.tasks.get(partition) is not task:
-            return self._refusal(table, partition)
-        return NotReady(f"partition {partition} of {table.name!r} cannot be read here: {error.message}")
-
     def _check_kept(self, table: Table[Any, Any]) -> None:
         if self._custom:
             raise GraphError(
@@ -168,9 +156,17 @@ class LocalQueries:
                 f"group {self._group.name!r} does not keep the table {table.name!r}: its tables are {tables}"
             )
 
-    def _rows(self, table: Table[Any, Any], task: BaseTask) -> Store | RowsOf:
+    def _read(self, table: Table[Any, Any], task: BaseTask, read: Callable[[Store | RowsOf], T]) -> T:
+        """Return what is read of the rows of a task, if the task is still assigned after that."""
         store = task.stores[table.name]
-        return RowsOf(store) if table.name in self._indexed else store
+        try:
+            found = read(RowsOf(store) if table.name in self._indexed else store)
+        except (RetryLater, StoreCorrupted) as error:
+            self._check_assigned(table, task)
+            place = f"partition {task.partition} of {table.name!r}"
+            raise NotReady(f"{place} cannot be read here: {error.message}") from error
+        self._check_assigned(table, task)
+        return found
 
     def _freshness(self, table: Table[Any, Any], task: BaseTask) -> Freshness:
         name = self._names.get(table.name)
