@@ -14,7 +14,7 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.topics import Table
 from streamtable.base.types import TopicPartition, Watermarks
-from streamtable.engine.basetask import BaseTask, Recovered, Tasks
+from streamtable.engine.basetask import BaseTask, Recovered
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.recovery.hanging import ReadProgress
 from streamtable.engine.recovery.restore import Restore, Restorer, Stage
@@ -67,7 +67,6 @@ class Assignment:
         clock: The clock of the tasks.
         rebalanced: Called with the name of each callback.
         lookups: Whole tables, by name; no partition goes to work before all of them are ready.
-        maker: Makes the tasks; over local tables unless given.
 
     Attributes:
         companions: What works beside the records; None: nothing.
@@ -80,7 +79,6 @@ class Assignment:
     _clock: Clock
     _rebalanced: Callable[[str], None]
     _lookups: Mapping[str, FollowedTable]
-    _maker: Tasks | None = None
 
     def __post_init__(self) -> None:
         self.tasks: dict[int, BaseTask] = {}
@@ -122,12 +120,13 @@ class Assignment:
         started: list[BaseTask] = []
         if not all(lookup.ready for lookup in self._lookups.values()):
             return started
+        tasks = self._restorer.tasks
+        make = self._task_over_tables if tasks is None else tasks.make
         for partition, restore in list(self.restores.items()):
             if restore.stage is Stage.FAILED:
                 raise restore.failure or Fatal("a recovery failed without a reason")
             if restore.stage is Stage.READY:
                 del self.restores[partition]
-                make = self._task_over_tables if self._maker is None else self._maker.make
                 task = make(restore.recovered)
                 if self.companions is not None and task.due is not None:
                     task.due.accompany(self.companions)

@@ -156,7 +156,7 @@ class Restorer:
         clock: Wall time for the age of copies, monotonic for retries.
         exactly_once: The guarantee of the process.
         failpoint: Called between the steps.
-        tasks: The custom tasks to recover; None if there are only local tables to recover.
+        tasks: Recovers and makes the tasks of another kind; None: they are over local tables.
 
     Attributes:
         prefix_headers: See `graph.group.prefix_headers`.
