@@ -2,15 +2,17 @@ from collections.abc import Callable
 
 import pytest
 
+from streamtable.base.crash_marker import NotNoted, Suspects
 from streamtable.base.types import RecordBatch
 from streamtable.engine.commit.budget import CommitBudget
+from streamtable.engine.settings import ProcessorSettings
 
 Make = Callable[..., RecordBatch]
 
 
 @pytest.fixture
 def budget() -> CommitBudget:
-    return CommitBudget("g", 16 << 20, 10_000)
+    return CommitBudget("g", ProcessorSettings("here"))
 
 
 def test_commits_begin_small_and_double_while_they_are_quick(budget: CommitBudget) -> None:
@@ -132,7 +134,9 @@ def test_after_a_commit_that_was_too_large_fewer_records_are_handled_at_once(
 
 
 def test_after_a_death_commits_begin_with_one_record_and_double() -> None:
-    small = CommitBudget("g", 16 << 20, 10_000, small=True)
+    in_hand = NotNoted()
+    in_hand.left = Suspects("events", 0, 7, 9)
+    small = CommitBudget("g", ProcessorSettings("here", in_hand=in_hand))
     assert (small.bytes, small.records) == (1, 1)
     for _ in range(30):
         small.committed(0.1)

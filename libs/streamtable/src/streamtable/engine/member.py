@@ -94,11 +94,11 @@ class Member:
 
     def __post_init__(self) -> None:
         group, topics, settings, clock = self.group, self._topics, self.settings, self._clock
-        cluster, tasks = self._cluster, self._tasks
+        cluster = self._cluster
         # A batch larger than its topic accepts is rejected as a whole, however small its records.
         self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
         self._partitions = topics[group.input_topics[0]].partitions
-        self._budget = CommitBudget.of(group.name, settings)
+        self._budget = CommitBudget(group.name, settings)
         self._rewound = False  # tasks are back at their committed offsets, the consumer is not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
@@ -141,7 +141,7 @@ class Member:
             clock,
             exactly_once=eos,
             failpoint=self._reached,
-            tasks=tasks,
+            tasks=self._tasks,
         )
         self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
@@ -152,7 +152,6 @@ class Member:
             clock,
             self._rebalanced,
             self._lookups,
-            tasks,
         )
         ids = {name: topics[name].topic_id for name in group.input_topics}
         self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)

@@ -41,9 +41,8 @@ class CommitBudget:
 
     Args:
         group: Its name, for the log.
-        bytes_max: The largest that `bytes` becomes.
-        records_max: The largest that `records` becomes.
-        small: Begin with commits of one record: the process before this one may have died of a record.
+        settings: The settings of the processor: the largest that `bytes` and `records` become. Commits begin with one record
+            if records were in hand when the process before this one died: it may have died of one.
 
     Attributes:
         bytes: A commit is due once this many bytes are pending.
@@ -51,26 +50,21 @@ class CommitBudget:
         step_seconds_max: The maximum of `step_seconds`; lower where the broker refuses the transaction timeout.
     """
 
-    def __init__(self, group: str, bytes_max: int, records_max: int, *, small: bool = False) -> None:
+    def __init__(self, group: str, settings: ProcessorSettings) -> None:
+        small = settings.in_hand.left is not None
         self._group = group
-        self._bytes_max = bytes_max
+        self._bytes_max = settings.commit_bytes
         self._shrunk = False
-        self._records_max = records_max
-        self.bytes = 1 if small else min(_FIRST_BYTES, bytes_max)
-        self.records = 1 if small else records_max
+        self._records_max = settings.poll_records
+        self.bytes = 1 if small else min(_FIRST_BYTES, self._bytes_max)
+        self.records = 1 if small else self._records_max
         self.step_seconds_max = STEP_SECONDS_MAX
         self._needed = 0.0  # the seconds that a step is to be given
         self._failures = 0  # in a row, those that took long
         self._slow = 0.0  # the seconds of the last commit, if it was halved for them
         self._whatever = 0.0  # the seconds that a commit takes whatever its size
         self._held = 0  # records that the next commit holds
-        self._part = min(_FIRST_PART, records_max)
-
-    @classmethod
-    def of(cls, group: str, settings: ProcessorSettings) -> "CommitBudget":
-        """Return the budget of a new process of the group."""
-        small = settings.in_hand.left is not None
-        return cls(group, settings.commit_bytes, settings.poll_records, small=small)
+        self._part = min(_FIRST_PART, self._records_max)
 
     @property
     def records_bound(self) -> int | None:
