@@ -71,7 +71,7 @@ class LocalQueries:
         self._group, self._tables = group, frozenset(group.tables)
         self._custom = any(edge.custom is not None for edge in group.inputs)
         self._topics = topics
-        self.assignment = assignment
+        self._assignment = assignment
         self._clock = clock
         self._names = {group.named_topic(name): name for name in group.named_tables}
         self._indexed = {group.named_topic(state.name) for state in group.all_states if state.due is not None}
@@ -90,7 +90,7 @@ class LocalQueries:
         self, table: Table[K, V], start: K | None = None, end: K | None = None, partition: int | None = None
     ) -> Iterator[tuple[K, V]]:
         """Return the rows in a range of keys. As `Processor.range`."""
-        numbers = sorted(self.assignment.tasks) if partition is None else [partition]
+        numbers = sorted(self._assignment.tasks) if partition is None else [partition]
         tasks = [self._task(table, number) for number in numbers]
         spans = spans_of(table.key, start, end, table.name)
         return (row for task in tasks for span in spans for row in self._scan(table, task, *span))
@@ -98,7 +98,7 @@ class LocalQueries:
     def freshness(self, table: Table[Any, Any]) -> Mapping[int, Freshness]:
         """Return the freshness of the rows, by partition. As `Processor.freshness`."""
         self._check_kept(table)
-        return {number: self._freshness(table, task) for number, task in list(self.assignment.tasks.items())}
+        return {number: self._freshness(table, task) for number, task in list(self._assignment.tasks.items())}
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class LocalQueries:
 
     def _task(self, table: Table[Any, Any], partition: int) -> BaseTask:
         self._check_kept(table)
-        task = self.assignment.tasks.get(partition)
+        task = self._assignment.tasks.get(partition)
         if task is None:
             raise self._refusal(table, partition)
         if task.failure is not None:
@@ -135,15 +135,15 @@ class LocalQueries:
         return task
 
     def _check_assigned(self, table: Table[Any, Any], task: BaseTask) -> None:
-        if self.assignment.tasks.get(task.partition) is not task:
+        if self._assignment.tasks.get(task.partition) is not task:
             raise self._refusal(table, task.partition)
 
     def _refusal(self, table: Table[Any, Any], partition: int) -> NotReady | PartitionNotAssigned:
-        if (left := self.assignment.recovering.get(partition)) is not None:
+        if (left := self._assignment.recovering.get(partition)) is not None:
             return NotReady(
                 f"partition {partition} of {table.name!r} is being restored here: {left} changelog offsets are left"
             )
-        return PartitionNotAssigned(self._group.name, table.name, partition, tuple(self.assignment.tasks))
+        return PartitionNotAssigned(self._group.name, table.name, partition, tuple(self._assignment.tasks))
 
     def _check_kept(self, table: Table[Any, Any]) -> None:
         if self._custom:

@@ -217,35 +217,32 @@ class GroupProcessor:
 
     def start(self) -> None:
         """Check the topics and join the group. Raises like `run`, and `RetryLater` if it may be started again."""
-        self._cluster = self._cluster or self._log.cluster()
-        refuse_topics_of_others(self.group, self._cluster)
-        self.topics = check_topics(self.group, self._cluster)
-        prepare_codecs(self.group)
-        for each in topic_warnings(self.group, self.topics):
-            log.warning("topic loses results", group=self.group.name, **asdict(each))
+        group, settings, clock = self.group, self.settings, self._clock
+        cluster = self._cluster = self._cluster or self._log.cluster()
+        refuse_topics_of_others(group, cluster)
+        self.topics = check_topics(group, cluster)
+        prepare_codecs(group)
+        for each in topic_warnings(group, self.topics):
+            log.warning("topic loses results", group=group.name, **asdict(each))
         if self._lookups is not None:
-            self.lookups = self._lookups.follow(edge.table for edge in self.group.lookups)
-        self._hanging = HangingTransactions(
-            self.group.name,
-            self._cluster,
-            self._clock,
-            self.settings.hanging_transaction_timeout,
-            self._metrics,
-        )
-        self._purger = Purger(self.group, self._cluster, enabled=self.settings.purge)
+            self.lookups = self._lookups.follow(edge.table for edge in group.lookups)
+        timeout = settings.hanging_transaction_timeout
+        self._hanging = HangingTransactions(group.name, cluster, clock, timeout, self._metrics)
+        self._purger = Purger(group, cluster, enabled=settings.purge)
         self.member = Member(
-            self.group,
+            group,
             self._log,
-            self._cluster,
+            cluster,
             self.topics,
             self._stores,
-            self.settings,
-            self._clock,
+            settings,
+            clock,
             self._meters,
             self._reached,
             self.lookups,
             self._tasks,
         )
+        self._queries = LocalQueries(group, self.topics, self.member.assignment, clock)
         self._answered_at = self._answering_since = self._clock.monotonic()
 
     def step(self) -> None:
@@ -283,7 +280,7 @@ class GroupProcessor:
 
     def close(self) -> None:
         """Leave the group and close everything. Handled work is committed unless an error has ended the group."""
-        member, self.member = self.member, None
+        member, self.member, self._queries = self.member, None, None
         try:
             if member is not None:
                 self._reached("closing")
@@ -308,14 +305,12 @@ class GroupProcessor:
     @property
     def _local(self) -> LocalQueries:
         self._here.check()
-        member = self.member  # once: another thread may ask while it is closed
-        if member is None:
+        queries = self._queries  # once: another thread may ask while it is closed
+        if queries is None:
             raise NotReady(
                 f"the processor of group {self.group.name!r} has not joined its group, or has left it"
             )
-        if (made := self._queries) is None or made.assignment is not member.assignment:
-            made = self._queries = LocalQueries(self.group, self.topics, member.assignment, self._clock)
-        return made
+        return queries
 
     def _warm_up(self) -> None:
         """Load the modules that the codecs of the inputs need later, while the group is joined."""
