@@ -292,7 +292,7 @@ def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> Non
             before = table.uncommitted(key or b"")
             if not change(self, edge, handler, records.part(index, index + 1)):
                 return index
-            if vars(self._calls).pop("gave_up", False) and key is not None:
+            if vars(self.calls).pop("gave_up", False) and key is not None:
                 table.take_back(key, before)
         return len(records)
 

@@ -172,7 +172,7 @@ class Task(BaseTask):
     @property
     def records(self) -> int:
         """The number of records handled since the last commit."""
-        return self._dispatcher.records
+        return self._dispatcher.calls.records
 
     @property
     def position(self) -> Hashable:
@@ -292,8 +292,8 @@ class Task(BaseTask):
             handling.outgoing.dead_letters,
             named={name: changes for name, changes in named.items() if changes},
             repeats=self._ids.repeats if self._ids else {},
-            tombstones=handling.tombstones,
-            traced=handling.careful,
+            tombstones=dict(handling.calls.tombstones),
+            traced=handling.calls.careful,
             times=self.event_clock.times() if self.event_clock else {},
             late={kept.state.name: kept.handle.late for kept in self._states if kept.handle.late},
             offered={kept.state.name: kept.handle.offered for kept in self._states if kept.handle.offered},

@@ -209,11 +209,6 @@ class RecordUndo:
         self._journals = [*([] if self.rows is None else [self.rows]), *self.states]
         self._outputs = self._output_bytes = self._dead_letters = 0
 
-    @property
-    def encoded(self) -> Mapping[bytes, bytes | None]:
-        """The changed rows that are encoded already."""
-        return self.rows.encoded if self.rows is not None else {}
-
     def begin(self) -> None:
         """Note the state before the next record."""
         outgoing = self._outgoing

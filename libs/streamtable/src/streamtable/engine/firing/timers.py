@@ -29,9 +29,12 @@ class TimerCalls:
 
     Attributes:
         timers: The object that handlers set timers with.
+        context: The context that handlers are called with. Set before the first call.
         companion: Works on the timers of a table of its own; None: there are none.
         limit_ms: An event timer that is set for this time or an earlier one fires before the next record is handled.
     """
+
+    context: Context[Any, Any]
 
     def __init__(
         self, group: Group[Any, Any], tables: Mapping[str, StateTable[Any, Any]], around: Around, clock: Clock
@@ -43,15 +46,10 @@ class TimerCalls:
         self._tables = {timer.table: tables[timer.table] for timer in group.timers}
         self.timers = Timers(self._declared, self._tables, self._placed, clock)
         self.companion: Companion | None = None
-        self._context: Context[Any, Any] | None = None
         self._firing = ""  # the table of the timers that are being called
         self._last = b""  # the entry of the last of them
         self._keys: set[bytes] = set()  # of the rows of all of them
         self._disturbed = False  # one of these has changed, or another has come before them
-
-    def work_with(self, context: Context[Any, Any]) -> None:
-        """Use this context for handler calls."""
-        self._context = context
 
     def call(self, due: DueRows[Any, Any]) -> int:
         """Call the handlers of due timers. Returns the number of calls: fewer if one of them has changed the due timers.
@@ -59,8 +57,7 @@ class TimerCalls:
         Raises:
             Fatal: A row is no timer of the group's.
         """
-        context = self._context
-        assert context is not None, "given when it was made"
+        context = self.context
         self._firing = due.state.name
         self._keys = {row_key for row_key, _, _ in due.rows}
         self._last = entry_of(due.times_ms[-1], due.rows[-1][0]) if due.rows else b""
@@ -100,15 +97,14 @@ class TimerCalls:
         return self._timer(self._pending(row_key)).on_error
 
     def _placed(self, table: str, row_key: bytes, when_ms: int | None) -> None:
-        assert self._context is not None, "given when it was made"
         if self.companion is not None and table == CALLS:
             self.companion.placed(row_key)
-            self._context.interrupted |= self.companion.full
+            self.context.interrupted |= self.companion.full
         elif table == self._firing:
             earlier = when_ms is not None and entry_of(when_ms, row_key) < self._last
             self._disturbed = self._disturbed or earlier or row_key in self._keys
         elif table == TIMERS["event"] and when_ms is not None and when_ms <= self.limit_ms:
-            self._context.interrupted = True
+            self.context.interrupted = True
 
     def _pending(self, row_key: bytes) -> PendingTimer:
         try:

@@ -71,6 +71,7 @@ class Dispatcher:
     Attributes:
         next_offsets: The next offset of each topic, after the records that were handled.
         outgoing: Outputs and dead letters.
+        calls: The calls of handlers, and what they have done since the last commit.
         due: Fires rows that are due; None if no state table has any.
     """
 
@@ -105,33 +106,18 @@ class Dispatcher:
         self._context: Context[Any, Any] = Context(table, services)
         self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, services)
         if self._timers is not None:
-            self._timers.work_with(self._context)
+            self._timers.context = self._context
         rows = None if table is None else RowJournal(table, self._table_bytes_max, group.table.name)
         self._undo = RecordUndo(rows, [kept.journal for kept in states], self.outgoing, self._joins)
-        self._calls = HandlerCalls(group.name, mode, self._undo, self._context, self.outgoing, clock)
+        self.calls = HandlerCalls(group.name, mode, self._undo, self._context, self.outgoing, clock)
         self.due: DueRunner | None = None
         if self._records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
-                group, partition, states, self._records, services, self._calls, event_clock, self._timers
+                group, partition, states, self._records, services, self.calls, event_clock, self._timers
             )
         self._choose_rows()
         self._routes = self._make_routes()
         self._calls_of_rows = 0  # of visits; see `position`
-
-    @property
-    def records(self) -> int:
-        """The number of records handled since the last commit."""
-        return self._calls.records
-
-    @property
-    def tombstones(self) -> Mapping[str, int]:
-        """The number of tombstones skipped since the last commit, by input."""
-        return dict(self._calls.tombstones)
-
-    @property
-    def careful(self) -> bool:
-        """Whether each record can be undone alone, and the source of each output is known."""
-        return self._calls.careful
 
     def _services(self, tables: Mapping[str, StateTable[Any, Any]]) -> HandlerServices:
         dated = {e.stream.name: e.watermarks for e in self._group.outputs if e.watermarks or e.event_times}
@@ -174,7 +160,7 @@ class Dispatcher:
         batch, due = partial(self._call_batch, edge), self.due
         due = due if due is not None and due.in_order else None
         accepted = None if self._ids is None else self._ids.accepted.get(edge.stream.name)
-        return InputCalls(edge, handler, batch, self._calls, accepted, self._timed(edge), due).handle
+        return InputCalls(edge, handler, batch, self.calls, accepted, self._timed(edge), due).handle
 
     def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
         if self._event_clock is None or edge.stream.name not in self._group.event_time_inputs:
@@ -208,13 +194,13 @@ class Dispatcher:
         if until < len(records):
             records = records.part(0, until)
         taken = self._routes[topic](records)
-        self._calls.records += taken
+        self.calls.records += taken
         self._mode.handled(taken)
         if taken:
             self.next_offsets[topic] = NextOffset(records.offsets[taken - 1] + 1)
-        if self._calls.stopped is not None:
+        if self.calls.stopped is not None:
             self.next_offsets[topic] = NextOffset(records.offsets[taken])
-            raise self._calls.stopped
+            raise self.calls.stopped
         return dropped + taken
 
     @property
@@ -226,7 +212,7 @@ class Dispatcher:
     def position(self) -> tuple[int, int, int]:
         """A value that changes whenever a handler has returned; see `BaseTask.position`."""
         fired = 0 if self.due is None else self.due.total
-        return self.records, self._calls_of_rows + fired, self._context.index
+        return self.calls.records, self._calls_of_rows + fired, self._context.index
 
     def _one_by_one(self, route: Route, records: RecordBatch) -> int:
         for index in range(len(records)):
@@ -243,7 +229,7 @@ class Dispatcher:
         if edge.batch is not None:
             self._batch.whole(records, keys, events, edge.batch)
         elif edge.aggregate is not None and self._table is not None and self._own_keys is not None:
-            rows = self._undo.rows if self._calls.careful and self._undo.rows is not None else self._table
+            rows = self._undo.rows if self.calls.careful and self._undo.rows is not None else self._table
             raw_keys: Sequence[bytes] = records.keys  # type: ignore[assignment] # no key is None here
             edge.aggregate.fold(OwnRows(rows, raw_keys, self._own_keys), raw_keys, events)
 
@@ -258,7 +244,7 @@ class Dispatcher:
         bad = unfit(records, keys, rows, self._mode, deletions=True)
         for index, (raw, data) in enumerate(zip(records.keys, records.values, strict=True)):
             error, row = bad.get(index), rows.values[index]
-            if error is not None and not self._calls.leave_out(edge.on_error, records, index, error):
+            if error is not None and not self.calls.leave_out(edge.on_error, records, index, error):
                 return index
             if raw is None or index in keys.poison:
                 continue
@@ -292,9 +278,9 @@ class Dispatcher:
             handled.handled(edge.table.name, key, records.values[index])
             handler(self._context, RowChange(old, row))
 
-        before, failures = handled.uncommitted(edge.table.name, key), self._calls.failures
-        goes_on = self._calls.attempt(edge.on_error, records, index, call)
-        if not goes_on or self._calls.failures > failures:
+        before, failures = handled.uncommitted(edge.table.name, key), self.calls.failures
+        goes_on = self.calls.attempt(edge.on_error, records, index, call)
+        if not goes_on or self.calls.failures > failures:
             handled.take_back(edge.table.name, key, before)
             if goes_on and records.values[index] is None:
                 handled.refused(edge.table.name, key)
@@ -310,10 +296,10 @@ class Dispatcher:
             # Each has a number of its own: by that it is found again if Kafka refuses its outputs.
             made = [MadeMessage(key, None, when, (), -1 - number) for number, key in enumerate(keys)]
             taken = self._routes[name](RecordBatch(name, self._partition, made))
-            self._calls.records += taken
+            self.calls.records += taken
             self._mode.handled(taken)
-            if self._calls.stopped is not None:
-                raise self._calls.stopped
+            if self.calls.stopped is not None:
+                raise self.calls.stopped
 
     def _retry(self, again: Mapping[str, Route], record: RecordBatch) -> int:
         """Handle a replayed dead letter as if it came from its origin."""
@@ -332,14 +318,14 @@ class Dispatcher:
 
     def _accompanied_again(self, timers: TimerCalls, record: RecordBatch) -> int:
         """Change an accompanied timer as its dead letter, or a command, says."""
-        return int(self._calls.attempt(OnError.DEAD_LETTER, record, 0, partial(timers.again, record)))
+        return int(self.calls.attempt(OnError.DEAD_LETTER, record, 0, partial(timers.again, record)))
 
     def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
         """Handle a replayed change. Its old value is the one that the handler was given last, perhaps a later one."""
         keys = edge.table.key.decode_many(record.keys)
         rows = edge.table.value.decode_many(record.values)
         if bad := unfit(record, keys, rows, self._mode, deletions=True):
-            return int(self._calls.leave_out(edge.on_error, record, 0, bad[0]))
+            return int(self.calls.leave_out(edge.on_error, record, 0, bad[0]))
         self._context.stand(record, 0, keys.values[0])
         return int(self._hand_over(edge, handler, record, 0, rows.values[0]))
 
@@ -355,16 +341,16 @@ class Dispatcher:
         if progress.done:
             return 1
         if failed := self._mode.failure_of(record.topic, record.first_offset):
-            return int(self._calls.leave_out(visit.on_error, record, 0, failed))
+            return int(self.calls.leave_out(visit.on_error, record, 0, failed))
         table = self._table
         assert table is not None, "the graph has refused visits without a table"
         after = progress.cursor if progress.visited else None
         keys, cursor, done = table.keys_after(after, ROWS_AT_ONCE)
         call = partial(self._visit_rows, visit, handler, record, progress, keys, cursor, done=done)
-        if self._calls.careful and visit.on_error is OnError.SKIP:
+        if self.calls.careful and visit.on_error is OnError.SKIP:
             call()
             return 1
-        return int(self._calls.attempt(visit.on_error, record, 0, call, keys))
+        return int(self.calls.attempt(visit.on_error, record, 0, call, keys))
 
     def _visit_rows(
         self,
@@ -378,13 +364,13 @@ class Dispatcher:
         done: bool,
     ) -> None:
         """Visit these rows and record the progress of the visit."""
-        row_by_row = self._calls.careful and visit.on_error is OnError.SKIP
+        row_by_row = self.calls.careful and visit.on_error is OnError.SKIP
         self._context.stand(record, 0, visit.name)
         for raw in keys:
             self._context.stand_at_row(raw, self._group.key.decode(raw))
             call = partial(handler, self._context, progress.argument)
             if row_by_row:
-                self._calls.row(visit.on_error, record, raw, call)
+                self.calls.row(visit.on_error, record, raw, call)
             else:
                 call()
             self._calls_of_rows += 1
@@ -398,7 +384,7 @@ class Dispatcher:
         for topic, offset in self.next_offsets.items():
             if offset > self._committed[topic]:
                 self._mode.commit_at(topic, offset)
-        return self._calls.refused(outputs, error)
+        return self.calls.refused(outputs, error)
 
     # ---- unfit records ---------------------------------------------------------------------------------------------
 
@@ -413,16 +399,16 @@ class Dispatcher:
         Raises:
             RewindNeeded: A row does not fit: see `HandlerCalls.encoded`.
         """
-        table = self._table
-        if table is None:
+        table, journal = self._table, self._undo.rows
+        if table is None or journal is None:
             return []
-        return self._calls.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
+        return self.calls.encoded(lambda: table.changes(self._table_bytes_max, journal.encoded))
 
     def state_changes(self) -> dict[str, Encoded]:
         """Fire what must come first, and return the changed rows of each state table. Raises like `changes` and `DueRunner.run`."""
         if self.due is not None:
             self.due.before_commit()
-        return {kept.state.name: self._calls.encoded(kept.changes) for kept in self._states}
+        return {kept.state.name: self.calls.encoded(kept.changes) for kept in self._states}
 
     def committed(self, offsets: Mapping[str, NextOffset]) -> None:
         """Note that everything up to these offsets is committed."""
@@ -432,7 +418,7 @@ class Dispatcher:
         self._committed = dict(offsets)
         for topic, offset in offsets.items():
             self._mode.committed(topic, offset)
-        self._calls.committed()
+        self.calls.committed()
         self._choose_rows()
 
     def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
@@ -441,17 +427,17 @@ class Dispatcher:
         if self.due is not None:
             self.due.forget()
         self.next_offsets = dict(offsets)
-        self._calls.rewind()
+        self.calls.rewind()
         self._choose_rows()
 
     def _choose_rows(self) -> None:
         """Let handlers work on the table, or on its journal if each record must be undoable alone."""
-        rows = self._undo.rows if self._calls.careful else self._table
+        rows = self._undo.rows if self.calls.careful else self._table
         if rows is not None:
             self._context.work_on(rows)
             self._batch.work_on(rows)
         for kept in self._states:
-            kept.choose_rows(careful=self._calls.careful)
+            kept.choose_rows(careful=self.calls.careful)
 
     @property
     def _table_bytes_max(self) -> int:
