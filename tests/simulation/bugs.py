@@ -52,7 +52,7 @@ def store_written_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         for work in works:
             table, position = work.task.group.table.name, positions[work.task.partition]
             checkpoint = work.task._checkpoint(table, position.changelog, work.next_offsets)
-            work.task.table.store.write(work.changes, checkpoint)
+            work.task.tables.own.store.write(work.changes, checkpoint)
         return positions
 
     patch.setattr(Checkpoint, "_flush", flush_and_write)
@@ -260,7 +260,7 @@ def joined_copy_written_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     def flush_and_write(self: Checkpoint, works: Any, context: Any) -> Any:
         positions = flush(self, works, context)
         for work in works:
-            for name, joined in work.task.joins.items():
+            for name, joined in work.task.tables.joins.items():
                 joined.store.write(joined.changes(), work.task._joined_checkpoint(name, work.next_offsets))
         return positions
 

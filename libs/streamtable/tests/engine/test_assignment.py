@@ -95,7 +95,7 @@ def test_tasks_start_as_their_recovery_ends_and_share_the_memory(
     restores.finish()
     started = assignment.start_ready()
     assert [task.partition for task in started] == [0, 1]
-    tables = [task.table for task in started if isinstance(task, Task)]
+    tables = [task.tables.own for task in started if isinstance(task, Task)]
     assert [table.cache_bytes for table in tables if table] == [500, 500]
     assert assignment.recovering == {}
 

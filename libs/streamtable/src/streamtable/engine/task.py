@@ -11,37 +11,28 @@ from typing import Any
 import structlog
 
 from streamtable.base.clock import Clock
-from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, OutputRecord
+from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import InputTime
-from streamtable.base.ports import Store
-from streamtable.base.topics import Table
 from streamtable.base.tracing import CONTEXTS_MAX
 from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Recovered, Work
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.calls.handlers import Handler
-from streamtable.engine.named.handled import HandledRows
-from streamtable.engine.named.ids import IdTable
-from streamtable.engine.named.meanings import StateRecords
-from streamtable.engine.named.state import KeptState
-from streamtable.engine.named.tables import Named
 from streamtable.engine.records.dispatch import Dispatcher
+from streamtable.engine.records.tables import PartitionTables
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.time.event_time import EventClock
 from streamtable.engine.time.passed_on import PassedOn
 from streamtable.engine.waiting.join_wait import JoinWait
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph.custom_task import AT_ONCE, CommitDue
-from streamtable.graph.group import HANDLED, IDS, STATES, Changes, Group
+from streamtable.graph.group import Changes, Group
 from streamtable.handlers.services import WholeTable
-from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
-from streamtable.tables.working_table import WorkingTable
 
 log = structlog.get_logger()
 
 _AT_ONCE_MAX = 1 << 20
-_FILTER_BYTES_MAX = 4 << 20  # of a partition: for three million ids at the full effect
 
 
 class Task(BaseTask):
@@ -73,96 +64,27 @@ class Task(BaseTask):
         self._clock = clock
         self.committed_at = clock.monotonic()
         self._tracer = settings.tracer
-        cache_bytes = settings.cache_bytes
-        self.table = self._own_table(cache_bytes)
-        self.named: dict[str, Named] = {}
-        self._ids: IdTable | None = None
-        self._handled: HandledRows | None = None
-        if IDS in group.named_tables:
-            self.named[IDS] = self._ids = IdTable(
-                self._store_of(IDS), group.inputs, self._bytes_max(IDS), _FILTER_BYTES_MAX, clock
-            )
-        if HANDLED in group.named_tables:
-            self.named[HANDLED] = self._handled = HandledRows(
-                self._store_of(HANDLED), self._bytes_max(HANDLED)
-            )
-        self._records: StateRecords | None = None
-        if STATES in group.named_tables:
-            self.named[STATES] = self._records = StateRecords(self._store_of(STATES))
-        self._unchecked = self._records is not None  # the first work compares the meanings of the states
-        self._states = [
-            KeptState(state, self._store_of(state.name), self._bytes_max(state.name), cache_bytes)
-            for state in group.all_states
-        ]
-        self.named |= {kept.state.name: kept for kept in self._states}
+        self.tables = PartitionTables(group, recovered, settings.cache_bytes, clock)
+        # The first work compares the meanings of the states.
+        self._unchecked = self.tables.records is not None
         # The tables whose rows are still to be recorded as known; determined by the first work.
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
         self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
-        self.joins = self._joined_tables(cache_bytes, recovered)
         if any(join.wait for join in group.joins):
-            self.join_wait = JoinWait(group, self.joins, clock)
+            self.join_wait = JoinWait(group, self.tables.joins, clock)
         self._passed_on: PassedOn | None = None
         if group.event_time is not None:
             self._follow_time(recovered.plan.times)
+        around, next_offsets = settings.around or _as_it_is, dict(self.committed_offsets)
         self._dispatcher = Dispatcher(
-            group,
-            recovered,
-            self.table,
-            self._ids,
-            self._handled,
-            self._states,
-            self._records,
-            self.joins,
-            lookups,
-            clock,
-            settings.around or _as_it_is,
-            dict(self.committed_offsets),
-            mode,
-            self.event_clock,
+            group, recovered, self.tables, lookups, clock, around, next_offsets, mode, self.event_clock
         )
         self.due = self._dispatcher.due
-        self.cache(cache_bytes)
-
-    @property
-    def _kept(self) -> list[JoinedTable[Any] | Named]:
-        """Return the named tables that it keeps beside the group's table."""
-        return [*self.joins.values(), *self.named.values()]
-
-    def _own_table(self, cache_bytes: int) -> WorkingTable[Any] | None:
-        if self.group.persist is None:
-            return None
-        # Not `group.table`, which is for readers: a group may show them less of its rows than it keeps.
-        own = Table(self.group.table.name, self.group.key, self.group.persist.value)
-        return WorkingTable(self.stores[own.name], own.value, cache_bytes)
 
     def _follow_time(self, times: Mapping[str, InputTime]) -> None:
         self.event_clock = EventClock(self.group, self.partition, times, self._clock)
         if any(edge.watermarks for edge in self.group.outputs):
             self._passed_on = PassedOn(self.group, self._topics, self.partition)
-
-    def _joined_tables(self, cache_bytes: int, recovered: Recovered) -> dict[str, JoinedTable[Any]]:
-        # If changes are handled, a table is loaded only to the committed offset, whatever its time.
-        handled = {change.table.name for change in self.group.changes}
-        joins = {
-            join.table.name: JoinedTable(
-                join.table.name,
-                self.stores[join.table.name],
-                join.table.value,
-                cache_bytes,
-                timed=bool(join.wait),
-                time_ms=-1 if join.table.name in handled else int(recovered.loaded_at * 1000),
-            )
-            for join in self.group.joins
-        }
-        for name, (rows, end) in recovered.unread.items():
-            joins[name].expect(rows, end)
-        return joins
-
-    def _store_of(self, name: str) -> Store:
-        return self.stores[self.group.named_topic(name)]
-
-    def _bytes_max(self, name: str) -> int:
-        return self._topics[self.group.named_topic(name)].max_message_bytes - RECORD_OVERHEAD_BYTES
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
@@ -179,15 +101,7 @@ class Task(BaseTask):
         return self._dispatcher.position
 
     def cache(self, bytes_max: int) -> None:
-        """Set about how much memory decoded rows of all its tables, and the filter of new ids, may take."""
-        if self._ids is not None:
-            filter_bytes = min(_FILTER_BYTES_MAX, bytes_max // 4)
-            self._ids.filter_bytes(filter_bytes)
-            bytes_max -= filter_bytes
-        tables: list[Any] = [*self.joins.values(), *([self.table] if self.table else [])]
-        tables += [kept.table for kept in self._states]
-        for table in tables:
-            table.cache_bytes = bytes_max // len(tables)
+        self.tables.cache(bytes_max)
 
     def leave(self) -> None:
         super().leave()
@@ -247,7 +161,7 @@ class Task(BaseTask):
         That are the meanings of its state tables, the rows of joined tables that it takes as known, and what handlers made of
         deletions of such rows that it has missed.
         """
-        missed = (joined.missed(self.next_offsets[name], 1) for name, joined in self.joins.items())
+        missed = (joined.missed(self.next_offsets[name], 1) for name, joined in self.tables.joins.items())
         return self.uncommitted or self._unchecked or bool(self._to_copy) or any(missed)
 
     @property
@@ -258,9 +172,8 @@ class Task(BaseTask):
 
     @property
     def changed(self) -> Changed:
-        own = (self.table.changed_bytes, self.table.changed_memory) if self.table else (0, 0)
-        written = self._dispatcher.outgoing.bytes + own[0] + sum(each.changed_bytes for each in self._kept)
-        return Changed(written, own[1] + sum(kept.table.changed_memory for kept in self._states))
+        changed = self.tables.changed
+        return changed._replace(bytes=changed.bytes + self._dispatcher.outgoing.bytes)
 
     def work(self) -> Work:
         """Return the work to commit now.
@@ -272,15 +185,17 @@ class Task(BaseTask):
             StateMeaningChanged: A state table means something else than its rows.
             HandlerFailed: As `process`, of a deletion that was missed.
         """
-        handling = self._dispatcher
+        handling, tables = self._dispatcher, self.tables
         try:
-            if self._records is not None and self._unchecked and not self.uncommitted:
-                self._records.check(self.group)
+            if tables.records is not None and self._unchecked and not self.uncommitted:
+                tables.records.check(self.group)
             self._copy_known_rows()
             if not (self.uncommitted or self._to_copy):
                 handling.delete_missed()
             states = handling.state_changes()
-            named = states | {name: each.changes() for name, each in self.named.items() if name not in states}
+            named = states | {
+                name: each.changes() for name, each in tables.named.items() if name not in states
+            }
         except StoreCorrupted as error:
             self.failure = error
             raise
@@ -291,12 +206,12 @@ class Task(BaseTask):
             dict(handling.next_offsets),
             handling.outgoing.dead_letters,
             named={name: changes for name, changes in named.items() if changes},
-            repeats=self._ids.repeats if self._ids else {},
+            repeats=tables.ids.repeats if tables.ids else {},
             tombstones=dict(handling.calls.tombstones),
             traced=handling.calls.careful,
             times=self.event_clock.times() if self.event_clock else {},
-            late={kept.state.name: kept.handle.late for kept in self._states if kept.handle.late},
-            offered={kept.state.name: kept.handle.offered for kept in self._states if kept.handle.offered},
+            late={kept.state.name: kept.handle.late for kept in tables.states if kept.handle.late},
+            offered={kept.state.name: kept.handle.offered for kept in tables.states if kept.handle.offered},
             marks=self._marks(),
         )
 
@@ -322,20 +237,18 @@ class Task(BaseTask):
 
     def _copy_known_rows(self) -> None:
         """Copy the next rows that count as known, once the offsets are committed."""
-        if self._handled is None or self.uncommitted or not self._to_copy:
+        handled = self.tables.handled
+        if handled is None or self.uncommitted or not self._to_copy:
             return
-        left = [edge for edge in self._to_copy if not self._handled.complete(edge.table.name)]
+        left = [edge for edge in self._to_copy if not handled.complete(edge.table.name)]
         if left:
-            self._handled.copy_some(left[0], self.joins)
-        self._left_to_copy = [edge for edge in left if not self._handled.complete(edge.table.name)]
+            handled.copy_some(left[0], self.tables.joins)
+        self._left_to_copy = [edge for edge in left if not handled.complete(edge.table.name)]
 
     def committed(self, work: Work, position: TablePosition) -> None:
         """Write the work to the stores, in one write each, now that Kafka has committed it."""
         self._write(position, work)
-        if self.table is not None:
-            self.table.committed()
-        for kept in self._kept:
-            kept.committed()
+        self.tables.committed()
         # Not before the write: if that fails for good, `save` must not record the store as up to date.
         self.changelog_position, self.named_positions = position.changelog, dict(position.tables)
         self.committed_offsets = dict(work.next_offsets)
@@ -354,10 +267,7 @@ class Task(BaseTask):
 
     def rewind(self) -> Mapping[str, NextOffset]:
         """Drop everything since the last commit. Returns the next offset of each topic."""
-        if self.table is not None:
-            self.table.forget()
-        for kept in self._kept:
-            kept.forget()
+        self.tables.forget()
         if self.event_clock is not None:
             self.event_clock.rewind()
         self._dispatcher.rewind(self.committed_offsets)
@@ -371,16 +281,16 @@ class Task(BaseTask):
         """Write the positions of the tables to the stores, with the rows of the work, if there is any."""
         next_offsets = self.committed_offsets if work is None else work.next_offsets
         try:
-            if self.table is not None:
+            if self.tables.own is not None:
                 own = self.group.table.name
                 checkpoint = self._checkpoint(own, position.changelog, next_offsets)
                 self.stores[own].write(() if work is None else work.changes, checkpoint)
-            for name, named in self.named.items():
+            for name, named in self.tables.named.items():
                 topic = self.group.named_topic(name)
                 checkpoint = self._checkpoint(topic, position.tables[name], next_offsets)
                 rows = () if work is None else named.rows(work.named.get(name, []))
                 named.store.write(rows, checkpoint)
-            for name, joined in self.joins.items():
+            for name, joined in self.tables.joins.items():
                 if work is None or joined.changed_bytes or next_offsets[name] != self.committed_offsets[name]:
                     joined.store.write(joined.changes(), self._joined_checkpoint(name, next_offsets))
         except StoreCorrupted as error:
@@ -394,7 +304,8 @@ class Task(BaseTask):
 
     def _joined_checkpoint(self, table: str, next_offsets: Mapping[str, NextOffset]) -> bytes:
         # Rows that are still compared count as outdated: see `Restorer`.
-        now, before = self._clock.now() if self.joins[table].whole else 0.0, self.stores[table].checkpoint()
+        whole, before = self.tables.joins[table].whole, self.stores[table].checkpoint()
+        now = self._clock.now() if whole else 0.0
         # How it was loaded stays as its recovery has recorded it.
         loaded = LocalPosition.decode(before) if before else LocalPosition.of(self._topics[table], 0, now)
         return replace(loaded, changelog=next_offsets[table], current_at=now).encode()

@@ -20,13 +20,10 @@ from streamtable.engine.calls.handlers import Around, Handler, HandlerCalls
 from streamtable.engine.calls.undo import RecordUndo, RowJournal
 from streamtable.engine.firing.runner import DueRunner
 from streamtable.engine.firing.timers import TimerCalls
-from streamtable.engine.named.handled import HandledRows
-from streamtable.engine.named.ids import IdTable
-from streamtable.engine.named.meanings import StateRecords
-from streamtable.engine.named.state import KeptState
 from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.engine.records.input_calls import InputCalls, unfit
 from streamtable.engine.records.placement import Placement
+from streamtable.engine.records.tables import PartitionTables
 from streamtable.engine.time.event_time import EventClock, TimedInput
 from streamtable.errors import DeserializationError, StreamtableError
 from streamtable.graph.companion import CALLS
@@ -37,8 +34,6 @@ from streamtable.handlers.context import BatchContext, Context
 from streamtable.handlers.own_keys import OwnKeys, OwnRows
 from streamtable.handlers.services import HandlerServices, WholeTable
 from streamtable.handlers.state_table import StateTable
-from streamtable.tables.joined import Joined
-from streamtable.tables.working_table import WorkingTable
 
 log = structlog.get_logger()
 
@@ -55,12 +50,7 @@ class Dispatcher:
     Args:
         group: The graph.
         recovered: The partition, with its tables complete.
-        table: The partition's rows; None if the group keeps none.
-        ids: The ids of the events that count once; None if no input has `once`.
-        handled: The rows that the handlers of `Changes` were given last; None if there are none.
-        states: The state tables.
-        state_records: The progress of rows that fall due; None if there are no state tables.
-        joins: The partition's part of each joined table.
+        tables: Its tables.
         lookups: Whole tables, by name.
         clock: The clock, for the time in dead letters.
         around: Wraps each handler.
@@ -77,12 +67,7 @@ class Dispatcher:
 
     _group: Group[Any, Any]
     _recovered: Recovered
-    _table: WorkingTable[Any] | None
-    _ids: IdTable | None
-    _handled: HandledRows | None
-    _states: Sequence[KeptState]
-    _records: StateRecords | None
-    _joins: Joined
+    _tables: PartitionTables
     _lookups: Mapping[str, WholeTable]
     _clock: Clock
     _around: Around
@@ -92,17 +77,18 @@ class Dispatcher:
 
     def __post_init__(self) -> None:
         partition, topics = self._recovered.partition, self._recovered.topics
-        group, table, clock, states = self._group, self._table, self._clock, self._states
-        mode, event_clock = self._mode, self._event_clock
+        group, tables, mode, clock = self._group, self._tables, self._mode, self._clock
+        table, states, records = tables.own, tables.states, tables.records
         self._partition, self._topics = partition, topics
+        self._table, self._handled, self._joins = table, tables.handled, tables.joins
         self._committed = dict(self.next_offsets)
         self.outgoing = OutputBuffer(group, topics, clock)
         self._placement = Placement(group, partition, topics)
         self._prefix_headers = prefix_headers(group)
         self._own_keys = _own_keys_of(group, topics, partition)
-        tables = {kept.state.name: kept.handle for kept in states}
-        self._timers = TimerCalls(group, tables, self._around, clock) if group.timers else None
-        services = self._services(tables)
+        handles = {kept.state.name: kept.handle for kept in states}
+        self._timers = TimerCalls(group, handles, self._around, clock) if group.timers else None
+        services = self._services(handles)
         self._context: Context[Any, Any] = Context(table, services)
         self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, services)
         if self._timers is not None:
@@ -111,15 +97,15 @@ class Dispatcher:
         self._undo = RecordUndo(rows, [kept.journal for kept in states], self.outgoing, self._joins)
         self.calls = HandlerCalls(group.name, mode, self._undo, self._context, self.outgoing, clock)
         self.due: DueRunner | None = None
-        if self._records is not None and any(kept.state.due is not None for kept in states):
+        if records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
-                group, partition, states, self._records, services, self.calls, event_clock, self._timers
+                group, partition, states, records, services, self.calls, self._event_clock, self._timers
             )
         self._choose_rows()
         self._routes = self._make_routes()
         self._calls_of_rows = 0  # of visits; see `position`
 
-    def _services(self, tables: Mapping[str, StateTable[Any, Any]]) -> HandlerServices:
+    def _services(self, states: Mapping[str, StateTable[Any, Any]]) -> HandlerServices:
         dated = {e.stream.name: e.watermarks for e in self._group.outputs if e.watermarks or e.event_times}
         loop, timers = self._group.loop, None if self._timers is None else self._timers.timers
         return HandlerServices(
@@ -129,7 +115,7 @@ class Dispatcher:
             loop.stream.name if loop else None,
             self._joins,
             self._lookups,
-            tables,
+            states,
             self._own_keys,
             self._event_clock,
             timers,
@@ -159,7 +145,7 @@ class Dispatcher:
         handler = None if edge.handler is None else self._around(edge.handler)
         batch, due = partial(self._call_batch, edge), self.due
         due = due if due is not None and due.in_order else None
-        accepted = None if self._ids is None else self._ids.accepted.get(edge.stream.name)
+        accepted = None if self._tables.ids is None else self._tables.ids.accepted.get(edge.stream.name)
         return InputCalls(edge, handler, batch, self.calls, accepted, self._timed(edge), due).handle
 
     def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
@@ -408,7 +394,7 @@ class Dispatcher:
         """Fire what must come first, and return the changed rows of each state table. Raises like `changes` and `DueRunner.run`."""
         if self.due is not None:
             self.due.before_commit()
-        return {kept.state.name: self.calls.encoded(kept.changes) for kept in self._states}
+        return {kept.state.name: self.calls.encoded(kept.changes) for kept in self._tables.states}
 
     def committed(self, offsets: Mapping[str, NextOffset]) -> None:
         """Note that everything up to these offsets is committed."""
@@ -436,7 +422,7 @@ class Dispatcher:
         if rows is not None:
             self._context.work_on(rows)
             self._batch.work_on(rows)
-        for kept in self._states:
+        for kept in self._tables.states:
             kept.choose_rows(careful=self.calls.careful)
 
     @property
