@@ -33,7 +33,7 @@ from microbatch.task import Surroundings
 from microbatch.tasks import BatchTasks
 from streamtable import Json, Stream, String
 from streamtable.base.types import Committed, TopicPartition
-from streamtable.engine.adapted import AdaptedTask, AdaptedTasks
+from streamtable.engine.adapted import AdaptedTask
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater
@@ -428,30 +428,28 @@ def token_kept_after_an_abort(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_proof(patch: pytest.MonkeyPatch) -> None:
-    make = AdaptedTasks.make
+    init = AdaptedTask.__init__
 
-    def unproved(self: AdaptedTasks, recovered: Any) -> AdaptedTask:
-        made = make(self, recovered)
-        rows = cast("CentralRows", cast("BatchTask", made.task)._rows)
-        made.uncommitted = rows.unproved = recovered.plan.uncommitted
-        if not made.uncommitted and rows._ledger is not None:
+    def unproved(self: AdaptedTask, group: Any, recovered: Any, task: Any, clock: Any) -> None:
+        init(self, group, recovered, task, clock)
+        rows = cast("CentralRows", cast("BatchTask", self.task)._rows)
+        self.uncommitted = rows.unproved = recovered.plan.uncommitted
+        if not self.uncommitted and rows._ledger is not None:
             rows._write_ledger(rows._ledger)
-        return made
 
-    patch.setattr(AdaptedTasks, "make", unproved)
+    patch.setattr(AdaptedTask, "__init__", unproved)
 
 
 def ledger_before_the_proof(patch: pytest.MonkeyPatch) -> None:
-    make = AdaptedTasks.make
+    init = AdaptedTask.__init__
 
-    def early(self: AdaptedTasks, recovered: Any) -> AdaptedTask:
-        made = make(self, recovered)
-        rows = cast("CentralRows", cast("BatchTask", made.task)._rows)
+    def early(self: AdaptedTask, *given: Any) -> None:
+        init(self, *given)
+        rows = cast("CentralRows", cast("BatchTask", self.task)._rows)
         if rows._ledger is not None:
             rows._write_ledger(rows._ledger)
-        return made
 
-    patch.setattr(AdaptedTasks, "make", early)
+    patch.setattr(AdaptedTask, "__init__", early)
 
 
 def standing_of_before_the_batch(patch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,6 @@ class Restores:
         self.cancelled: list[Restore] = []
         self.left: list[int] = []
         self.standby = SimpleNamespace(left=self.left.append)
-        self.tasks = None
 
     def begin(self, partition: int, stores: Any = None, damage: Any = None) -> Restore:
         assert damage is None

@@ -7,7 +7,7 @@ import orjson
 
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES
-from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch
+from streamtable.base.types import Headers, NextOffset, RecordBatch
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices, Recovered, Work
 from streamtable.engine.output.buffer import OutputBuffer
 from streamtable.errors import Migrated, RewindNeeded, StoreCorrupted
@@ -15,7 +15,6 @@ from streamtable.graph.custom_task import (
     AT_ONCE,
     CommitDue,
     CustomTask,
-    CustomTasks,
     Prepared,
     TaskServices,
     Written,
@@ -197,35 +196,3 @@ class AdaptedTask(BaseTask):
             self._store.write(rows, position.encode())
         except StoreCorrupted as error:
             self.failure = error  # the commit stands, and so do the commits of the other tasks
-
-
-class AdaptedTasks:
-    """Makes engine tasks from `CustomTasks`; implements `basetask.Tasks`.
-
-    Args:
-        group: The graph.
-        tasks: Makes the custom tasks; closed with this.
-        clock: The clock of the tasks.
-    """
-
-    def __init__(self, group: Group[Any, Any], tasks: CustomTasks, clock: Clock) -> None:
-        self._group = group
-        self._tasks = tasks
-        self._clock = clock
-        self._recovered: dict[int, CustomTask] = {}
-
-    def recover(
-        self, partition: int, committed: Mapping[str, Committed | None]
-    ) -> Mapping[str, Committed | None]:
-        """See `CustomTasks.recover`."""
-        self._recovered[partition] = self._tasks.recover(partition, committed)
-        return committed
-
-    def make(self, recovered: Recovered) -> AdaptedTask:
-        """Return the task of a partition whose recovery is done."""
-        task = self._recovered.pop(recovered.partition)
-        return AdaptedTask(self._group, recovered, task, self._clock)
-
-    def close(self) -> None:
-        """See `CustomTasks.close`."""
-        self._tasks.close()

@@ -14,6 +14,7 @@ import structlog
 from streamtable.base.clock import Clock
 from streamtable.base.topics import Table
 from streamtable.base.types import TopicPartition, Watermarks
+from streamtable.engine.adapted import AdaptedTask
 from streamtable.engine.basetask import BaseTask, Recovered
 from streamtable.engine.calls.careful import CarefulMode
 from streamtable.engine.recovery.hanging import ReadProgress
@@ -120,14 +121,12 @@ class Assignment:
         started: list[BaseTask] = []
         if not all(lookup.ready for lookup in self._lookups.values()):
             return started
-        tasks = self._restorer.tasks
-        make = self._task_over_tables if tasks is None else tasks.make
         for partition, restore in list(self.restores.items()):
             if restore.stage is Stage.FAILED:
                 raise restore.failure or Fatal("a recovery failed without a reason")
             if restore.stage is Stage.READY:
                 del self.restores[partition]
-                task = make(restore.recovered)
+                task = self._task_of(restore.recovered)
                 if self.companions is not None and task.due is not None:
                     task.due.accompany(self.companions)
                 self._warn_of_left(task)
@@ -191,7 +190,9 @@ class Assignment:
         since = [restore.offsets_pending_since for restore in list(self.restores.values())]
         return min((each for each in since if each is not None), default=None)
 
-    def _task_over_tables(self, recovered: Recovered) -> BaseTask:
+    def _task_of(self, recovered: Recovered) -> BaseTask:
+        if recovered.custom is not None:
+            return AdaptedTask(self._group, recovered, recovered.custom, self._clock)
         mode = self._modes[recovered.partition]
         return Task(self._group, recovered, self._settings, self._clock, self._lookups, mode)
 

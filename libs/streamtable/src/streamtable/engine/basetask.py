@@ -6,7 +6,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamtable.base.deadletter import OutputRecord
 from streamtable.base.event_time import InputTime
@@ -14,7 +14,7 @@ from streamtable.base.ports import Store, TopicInfo
 from streamtable.base.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.engine.time.event_time import EventClock
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.graph.custom_task import AT_ONCE, CommitDue
+from streamtable.graph.custom_task import AT_ONCE, CommitDue, CustomTask
 from streamtable.graph.group import Group
 from streamtable.tables.kept import KeptRecord, tables_left
 from streamtable.tables.position import TablePosition
@@ -77,6 +77,7 @@ class Recovered:
         plan: How it was recovered: the next offset of each input, and what was committed with it.
         loaded_at: Joined tables are complete up to this time, in seconds since 1970.
         unread: The keys of handled rows that the copy of a joined table lacks, and the end that it was loaded to, by table.
+        custom: Handles its records; None: handlers over local tables do.
     """
 
     partition: int
@@ -86,6 +87,7 @@ class Recovered:
     plan: RecoveryPlan
     loaded_at: float = 0.0
     unread: Mapping[str, tuple[Iterable[bytes], int]] = field(default_factory=dict)
+    custom: CustomTask | None = None
 
 
 class Changed(NamedTuple):
@@ -300,29 +302,3 @@ class BaseTask(ABC):
         self.leave()
         for store in self.stores.values():
             store.close()
-
-
-class Tasks(Protocol):
-    """Makes the tasks of a process."""
-
-    def recover(
-        self, partition: int, committed: Mapping[str, Committed | None]
-    ) -> Mapping[str, Committed | None]:
-        """Recover state that is neither in Kafka nor in local stores. Runs in the background thread.
-
-        Args:
-            partition: Its number.
-            committed: Stable offsets of its inputs.
-
-        Returns:
-            The committed offsets of the inputs, where the task continues.
-
-        Raises:
-            RetryLater: Ask for the offsets again after a pause, and try again.
-            Fatal: The state cannot be recovered.
-        """
-
-    def make(self, recovered: Recovered) -> BaseTask:
-        """Return the task of a partition whose recovery is done. Runs in the main thread."""
-
-    def close(self) -> None: ...

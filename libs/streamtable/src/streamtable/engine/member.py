@@ -19,7 +19,7 @@ from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo, Transa
 from streamtable.base.range_assignor import range_after_losses
 from streamtable.base.types import Guarantee, Headers, RecordBatch, TopicPartition
 from streamtable.engine.assignment import Assignment, FollowedTable
-from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
+from streamtable.engine.basetask import BaseTask, CommitServices
 from streamtable.engine.commit.budget import STEP_SECONDS, TRANSACTION_STEPS, CommitBudget
 from streamtable.engine.commit.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.inputs import Inputs
@@ -44,6 +44,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionTimeoutRefused,
 )
+from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.group import Group, prefix_headers
 from streamtable.graph.topic_settings import purged_topics
 from streamtable.tables.changelog_reader import ChangelogReader
@@ -90,7 +91,7 @@ class Member:
     _meters: EngineMetrics
     _reached: Failpoint
     _lookups: Mapping[str, FollowedTable] = field(default_factory=dict)
-    _tasks: Tasks | None = None
+    _tasks: CustomTasks | None = None
 
     def __post_init__(self) -> None:
         group, topics, settings, clock = self.group, self._topics, self.settings, self._clock

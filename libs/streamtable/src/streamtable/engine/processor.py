@@ -13,7 +13,6 @@ from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.base.process import running
 from streamtable.base.topics import Table
-from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import FollowedTable, TableFollower
 from streamtable.engine.local_queries import Freshness, LocalAnswer, LocalQueries
 from streamtable.engine.member import Member
@@ -89,7 +88,7 @@ class GroupProcessor:
             )
         self.group = group
         self._here = OwnProcess(f"the processor of group {group.name!r}")
-        self._tasks = AdaptedTasks(group, tasks, clock) if tasks is not None else None
+        self._tasks = tasks
         self.settings = settings
         self._log = log_
         self._stores = stores

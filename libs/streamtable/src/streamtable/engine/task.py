@@ -12,7 +12,6 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import OutputRecord
-from streamtable.base.event_time import InputTime
 from streamtable.base.tracing import CONTEXTS_MAX
 from streamtable.base.types import NextOffset, RecordBatch
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Changed, Recovered, Work
@@ -74,17 +73,14 @@ class Task(BaseTask):
             self.join_wait = JoinWait(group, self.tables.joins, clock)
         self._passed_on: PassedOn | None = None
         if group.event_time is not None:
-            self._follow_time(recovered.plan.times)
+            self.event_clock = EventClock(group, self.partition, recovered.plan.times, clock)
+            if any(edge.watermarks for edge in group.outputs):
+                self._passed_on = PassedOn(group, recovered.topics, self.partition)
         around, next_offsets = settings.around or _as_it_is, dict(self.committed_offsets)
         self._dispatcher = Dispatcher(
             group, recovered, self.tables, lookups, clock, around, next_offsets, mode, self.event_clock
         )
         self.due = self._dispatcher.due
-
-    def _follow_time(self, times: Mapping[str, InputTime]) -> None:
-        self.event_clock = EventClock(self.group, self.partition, times, self._clock)
-        if any(edge.watermarks for edge in self.group.outputs):
-            self._passed_on = PassedOn(self.group, self._topics, self.partition)
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:

@@ -229,7 +229,7 @@ class DueRunner:
         for each in self._states:
             self._look(each)
             while each.index.late:
-                self._fire(each, each.now_ms() or 0, each.rows_at_once)
+                self._fire(each, each.now_ms() or 0)
                 self._look(each)
             each.index.before_commit()
             self._records.note(each.name, each.noted, each.index.position)
@@ -349,7 +349,7 @@ class DueRunner:
         now = each.now_ms()
         assert now is not None, "something is pending"
         until = self.total + _ROWS_OF_SLICE_MAX
-        while self.total < until and self._fire(each, now, each.rows_at_once):
+        while self.total < until and self._fire(each, now):
             self._look(each)
             if self._calls.clock.monotonic() >= end:
                 return
@@ -360,10 +360,10 @@ class DueRunner:
             if self._calls.clock.monotonic() >= end:
                 return
 
-    def _fire(self, each: DueState, now: int, limit: int) -> int:
+    def _fire(self, each: DueState, now: int) -> int:
         """Call the handler for the next rows. Returns the number of rows."""
         # In careful mode one by one, as a handler may change which row is next.
-        entries = each.index.take(now, 1 if self._calls.careful else limit)
+        entries = each.index.take(now, 1 if self._calls.careful else each.rows_at_once)
         if not entries:
             return 0
         began = self._calls.clock.monotonic()
@@ -371,7 +371,7 @@ class DueRunner:
         took = self._calls.clock.monotonic() - began
         if took > _CALL_SECONDS:
             each.rows_at_once = max(1, each.rows_at_once // 2)
-        elif took < _CALL_SECONDS / 4 and done == limit:
+        elif took < _CALL_SECONDS / 4 and done == each.rows_at_once:
             each.rows_at_once = min(each.rows_at_once * 2, _ROWS_AT_ONCE_MAX)
         return done
 

@@ -16,7 +16,7 @@ from streamtable.base.clock import Clock
 from streamtable.base.failpoint import Failpoint
 from streamtable.base.ports import ClusterClient, Store, Stores, TopicInfo
 from streamtable.base.types import Committed, TopicPartition, Watermarks
-from streamtable.engine.basetask import Recovered, Tasks
+from streamtable.engine.basetask import Recovered
 from streamtable.engine.named.handled import unread
 from streamtable.engine.named.tables import expansions
 from streamtable.engine.recovery.declared import kept_tables
@@ -29,6 +29,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionPending,
 )
+from streamtable.graph.custom_task import CustomTask, CustomTasks
 from streamtable.graph.group import HANDLED, Group, prefix_headers
 from streamtable.graph.topic_check import check_topics
 from streamtable.tables.changelog_reader import ChangelogReader
@@ -73,6 +74,7 @@ class Restore:
         asked_at: The wall time when the ends of the topics were asked for.
         reloaded: The end of each joined table whose changes are handled and whose copy is loaded from the beginning.
         unread: The keys of the handled rows that such a copy lacked, and its end, by table; see `_compare`.
+        custom: Handles the records of the partition; None: handlers over local tables do.
         offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
 
@@ -85,6 +87,7 @@ class Restore:
     asked_at: float = 0.0
     reloaded: dict[str, int] = field(default_factory=dict)
     unread: dict[str, tuple[Iterable[bytes], int]] = field(default_factory=dict)
+    custom: CustomTask | None = None
     failure: Exception | None = None
     ask_again_at: float = 0.0
     waits_for: str = ""  # the reason that was logged last
@@ -106,7 +109,14 @@ class Restore:
             table: max(self.replicas[table].position, load.read_to) for table, load in self.loads.items()
         }
         return Recovered(
-            self.partition, self.topics, self.stores, positions, self.plan, self.asked_at, self.unread
+            self.partition,
+            self.topics,
+            self.stores,
+            positions,
+            self.plan,
+            self.asked_at,
+            self.unread,
+            self.custom,
         )
 
     @property
@@ -156,7 +166,7 @@ class Restorer:
         clock: Wall time for the age of copies, monotonic for retries.
         exactly_once: The guarantee of the process.
         failpoint: Called between the steps.
-        tasks: Recovers and makes the tasks of another kind; None: they are over local tables.
+        tasks: Makes and recovers tasks whose rows are not in local tables; None if all are.
 
     Attributes:
         prefix_headers: See `graph.group.prefix_headers`.
@@ -171,7 +181,7 @@ class Restorer:
     _: KW_ONLY
     exactly_once: bool
     failpoint: Failpoint
-    tasks: Tasks | None = None
+    tasks: CustomTasks | None = None
 
     def __post_init__(self) -> None:
         self._expand, self.prefix_headers = expansions(self._group), prefix_headers(self._group)
@@ -269,10 +279,8 @@ class Restorer:
 
     def _wait(self, restore: Restore, error: RetryLater) -> None:
         now, reason = self._clock.monotonic(), str(error)
-        if not isinstance(error, TransactionPending):
-            restore.offsets_pending_since = None
-        elif restore.offsets_pending_since is None:
-            restore.offsets_pending_since = now
+        pending_since = restore.offsets_pending_since or now
+        restore.offsets_pending_since = pending_since if isinstance(error, TransactionPending) else None
         if reason != restore.waits_for:  # it is asked again five times a second
             log.info("recovery waits", partition=restore.partition, reason=reason)
             restore.waits_for = reason
@@ -284,11 +292,13 @@ class Restorer:
         places = [TopicPartition(topic, each) for each in partitions for topic in group.input_topics]
         # First the offsets: asking waits for a pending commit of the former owner, and later answers are newer.
         found = self._cluster.stable_offsets(group.name, places)
-        committed: dict[int, Mapping[str, Committed | None]] = {}
-        for each in partitions:
-            committed[each] = {topic: found[TopicPartition(topic, each)] for topic in group.input_topics}
+        committed = {
+            each: {topic: found[TopicPartition(topic, each)] for topic in group.input_topics}
+            for each in partitions
+        }
+        for restore in asking:
             if self.tasks is not None:
-                committed[each] = self.tasks.recover(each, committed[each])
+                restore.custom = self.tasks.recover(restore.partition, committed[restore.partition])
         own = [TopicPartition(table, each) for each in partitions for table in group.tables]
         asked_at = self._clock.now()
         marks: dict[int, dict[str, Watermarks]] = {each: {} for each in partitions}
