@@ -1,7 +1,7 @@
 """Counts the records of windows and joins, and reports each minute when too many of them were late."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import structlog
@@ -58,14 +58,12 @@ class LateRecords:
         with self._lock:
             records, self._records = self._records, Counter()
             late, self._late = self._late, Counter()
-        numbers = Counter[_Place]()
-        for (topic, partition, _), count in late.items():
+        numbers, movers_of = Counter[_Place](), defaultdict[str, Counter[str]](Counter)
+        for (topic, partition, mover), count in late.items():
             numbers[topic, partition] += count
+            movers_of[topic][mover] += count
         self._share.show({place: count / max(records[place], count) for place, count in numbers.items()})
-        for topic in dict.fromkeys(topic for topic, _, _ in late):
-            movers = Counter[str]()
-            for (other, _, mover), count in late.items():
-                movers[mover] += count if other == topic else 0
+        for topic, movers in movers_of.items():
             number, of = movers.total(), sum(count for (other, _), count in records.items() if other == topic)
             if number > LATE_SHARE_MAX * of:
                 ((mover, _),) = movers.most_common(1)
