@@ -95,7 +95,6 @@ class Member:
 
     def __post_init__(self) -> None:
         group, topics, settings, clock = self.group, self._topics, self.settings, self._clock
-        cluster = self._cluster
         # A batch larger than its topic accepts is rejected as a whole, however small its records.
         self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
         self._partitions = topics[group.input_topics[0]].partitions
@@ -119,28 +118,26 @@ class Member:
         reader = ChangelogReader(lambda: self._log.table_reader(f"{group.name}-{settings.instance_id}"))
         copied = [topics[name] for name in standby_tables(group)] if settings.standby else []
         choose = None if settings.standby is True else self._near_partitions
-        expand, headers = expansions(group), prefix_headers(group)
         standby = Standby(
             group.tables,
             copied,
-            cluster,
+            self._cluster,
             reader,
             self._stores,
             clock,
             self._meters.standby,
-            expand,
-            headers,
+            expansions(group),
+            prefix_headers(group),
             choose,
         )
-        eos = settings.guarantee is Guarantee.EXACTLY_ONCE
         self.restorer = Restorer(
             group,
-            cluster,
+            self._cluster,
             reader,
             standby,
             self._stores,
             clock,
-            exactly_once=eos,
+            exactly_once=settings.guarantee is Guarantee.EXACTLY_ONCE,
             failpoint=self._reached,
             tasks=self._tasks,
         )
@@ -155,7 +152,7 @@ class Member:
             self._lookups,
         )
         ids = {name: topics[name].topic_id for name in group.input_topics}
-        self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
+        self.inputs = Inputs(group.name, ids, self._consumer, self._cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
 
     @property

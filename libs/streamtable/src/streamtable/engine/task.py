@@ -88,11 +88,6 @@ class Task(BaseTask):
         return self._dispatcher.next_offsets
 
     @property
-    def records(self) -> int:
-        """The number of records handled since the last commit."""
-        return self._dispatcher.calls.records
-
-    @property
     def position(self) -> Hashable:
         return self._dispatcher.position
 
@@ -139,7 +134,7 @@ class Task(BaseTask):
 
     def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:
         """As `BaseTask.refused`."""
-        return self._dispatcher.refused(outputs, error)
+        return self._dispatcher.refused(outputs, error, self.committed_offsets)
 
     @property
     def dirty(self) -> bool:
@@ -163,7 +158,7 @@ class Task(BaseTask):
     @property
     def commit_due(self) -> CommitDue:
         """The time of its next commit; positions that have only passed transaction markers can wait."""
-        at_once = self.preparing or self.records or self._fired
+        at_once = self.preparing or self._dispatcher.calls.records or self._fired
         return CommitDue(AT_ONCE if at_once else self._moved_at + MOVED_SECONDS)
 
     @property

@@ -81,7 +81,6 @@ class Dispatcher:
         table, states, records = tables.own, tables.states, tables.records
         self._partition, self._topics = partition, topics
         self._table, self._handled, self._joins = table, tables.handled, tables.joins
-        self._committed = dict(self.next_offsets)
         self.outgoing = OutputBuffer(group, topics, clock)
         self._placement = Placement(group, partition, topics)
         self._prefix_headers = prefix_headers(group)
@@ -365,10 +364,12 @@ class Dispatcher:
             OutputRecord(self._group.visits_topic, record.keys[0], next_.encode(), partition=self._partition)
         )
 
-    def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
-        """As `HandlerCalls.refused`."""
+    def refused(
+        self, outputs: Iterable[int], error: StreamtableError, committed: Mapping[str, NextOffset]
+    ) -> bool:
+        """As `HandlerCalls.refused`. `committed`: the offsets of the last commit."""
         for topic, offset in self.next_offsets.items():
-            if offset > self._committed[topic]:
+            if offset > committed[topic]:
                 self._mode.commit_at(topic, offset)
         return self.calls.refused(outputs, error)
 
@@ -401,7 +402,6 @@ class Dispatcher:
         self.outgoing.forget()
         if self.due is not None:
             self.due.committed()
-        self._committed = dict(offsets)
         for topic, offset in offsets.items():
             self._mode.committed(topic, offset)
         self.calls.committed()
