@@ -16,42 +16,42 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_373,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_151,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500
-    "libs/exactjson": 624,
-    "libs/streamtable_codecs": 1_458,
+    "libs/exactjson": 634,
+    "libs/streamtable_codecs": 1_452,
     "libs/streamtable_supervisor": 542,  # aim 500
     "libs/streamtable_cli": 3_668,  # aim 3,200
     "libs/streamtable_query": 1_598,
     "libs/streamtable_native": 216,
-    "libs/microbatch": 3_280,  # aim 3,000
+    "libs/microbatch": 3_290,  # aim 3,000
     "libs/servicekit": 5_972,  # aim 6,000
     "libs/streamtable_sinks": 2_508,
     "libs/streamtable_capture": 1_855,
     "spark": 4_392,  # aim 3,200
     "services/click_count": 481,  # aim 300
     "services/user_status": 420,  # aim 380
-    "libs/streamtable_calls": 1_536,  # aim 600
+    "libs/streamtable_calls": 1_546,  # aim 600
     "services/console": 1_927,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 PACKAGE_STATEMENTS_MAX = {
-    "libs/streamtable": 18_275,
+    "libs/streamtable": 18_140,
     "libs/streamtable_admin": 1_861,
-    "libs/exactjson": 563,
-    "libs/streamtable_codecs": 1_224,
+    "libs/exactjson": 573,
+    "libs/streamtable_codecs": 1_218,
     "libs/streamtable_supervisor": 452,
     "libs/streamtable_cli": 2_410,
     "libs/streamtable_query": 1_219,
     "libs/streamtable_native": 174,
-    "libs/microbatch": 2_484,
+    "libs/microbatch": 2_493,
     "libs/servicekit": 4_787,
     "libs/streamtable_sinks": 2_094,
     "libs/streamtable_capture": 1_519,
     "spark": 3_453,
     "services/click_count": 241,
     "services/user_status": 242,
-    "libs/streamtable_calls": 1_278,
+    "libs/streamtable_calls": 1_285,
     "services/console": 1_512,
 }
 """Statements of a package at most; docs/explanation/repository.md says what takes them. Lower a number whenever it shrinks."""

@@ -118,7 +118,8 @@ class OfRegistry(Json):
 
 
 def of_registry(**codecs: OfRegistry) -> Call[str, Any, Any, Any]:
-    return Call("score", never_called, **{"request": Json(), "response": Json(), "then": scored, **codecs})
+    given: Any = {"request": Json(), "response": Json(), **codecs}
+    return Call("score", never_called, then=scored, **given)
 
 
 def test_the_result_of_a_call_is_written_when_the_registry_of_its_codec_answers_again(tester: Tester) -> None:
