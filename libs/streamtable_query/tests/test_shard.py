@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamtable import String, Table
+from streamtable import Codec, String, Table
 from streamtable.base.clock import SystemClock
 from streamtable.base.ports import ClusterClient
 from streamtable.errors import NotReady
@@ -70,9 +70,9 @@ class Bench:
             self.kafka.append(table, key.encode(), value.encode(), partition=0)
 
     @contextmanager
-    def shard(self, table: str) -> Iterator[Shard]:
+    def shard(self, table: str, value: Codec[str] | None = None) -> Iterator[Shard]:
         made: Any = Shard
-        of = Table(table, String(), String())
+        of = Table(table, String(), value or String())
         with made(self, of, f"readers-{table}", "m", 1, self.folder, 8 << 20, self.clock) as shard:
             yield shard
 
@@ -135,6 +135,20 @@ def test_a_member_keeps_the_replicas_of_another_table_in_the_same_folder(bench: 
         bench.wait_cleaned()
         bench.wait_cleaned()
     assert bench.on_disk == {"orders", "users"}
+
+
+class Prefixed(String):
+    """Texts behind a prefix, which producers may write into a header."""
+
+    prefix_header = "begins"
+
+
+def test_rows_are_kept_with_the_prefix_that_stands_in_a_header_of_their_record(bench: Bench) -> None:
+    bench.fill("orders")
+    bench.kafka.append("orders", b"alice", b"1", partition=0, headers=[("begins", b"#")])
+    with bench.shard("orders", Prefixed()) as shard:
+        bench.wait_ready(shard)
+        assert shard.get("orders", 0, [b"alice"], PATIENT).values == [b"#1"]
 
 
 def test_a_table_whose_topic_was_created_again_is_loaded_again(bench: Bench) -> None:

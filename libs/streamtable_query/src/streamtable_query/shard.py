@@ -11,6 +11,7 @@ from streamtable import Kafka, PartitionNotAssigned, Table
 from streamtable.app import local_stores
 from streamtable.base.clock import Clock
 from streamtable.base.closing import Closing
+from streamtable.base.message import prefix_header
 from streamtable.base.ports import TopicInfo
 from streamtable.base.types import TopicPartition
 from streamtable.errors import GraphError, NotReady, RetryLater
@@ -59,7 +60,7 @@ class Shard(Closing):
         clock: Clock,
     ) -> None:
         self._kafka, self._table, self._group, self._instance = kafka, table.name, group, instance
-        self._replicas = replicas
+        self._replicas, self._prefix_headers = replicas, {table.name: prefix_header(table.value)}
         self._clock = clock
         self._stores = local_stores(folder, memory_bytes)
         self._cluster = kafka.admin()
@@ -181,7 +182,15 @@ class Shard(Closing):
             return self._share
 
         standby = Standby(
-            (), [topic], self._cluster, reader, self._stores, self._clock, lambda _: None, choose=choose
+            (),
+            [topic],
+            self._cluster,
+            reader,
+            self._stores,
+            self._clock,
+            lambda _: None,
+            choose=choose,
+            prefix_headers=self._prefix_headers,
         )
         self._standby = standby
         try:
