@@ -328,6 +328,18 @@ def test_a_partition_that_an_error_of_its_former_assignment_has_stopped_is_read_
 
 
 @both_protocols
+def test_a_member_that_joins_again_loses_its_partitions_and_gets_them_as_a_new_member(
+    protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    member = join(protocol, topics.name("g"), [topics.create("in", partitions=2)])
+    before = member.consumer.membership().member_id
+    member.consumer.join_again()
+    until(lambda: not member.owned, member)
+    until(lambda: len(member.owned) == 2, member)
+    assert member.consumer.membership().member_id not in {"", before}
+
+
+@both_protocols
 def test_committed_offsets_come_back_with_their_metadata(
     protocol: Protocol, broker: Broker, topics: Topics, join: Join
 ) -> None:

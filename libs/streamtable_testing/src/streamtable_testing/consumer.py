@@ -118,12 +118,15 @@ class VirtualGroupConsumer:
         if self._closed:
             return
         self._closed = True
+        self.join_again()
+        self._raise_failure()
+
+    def join_again(self) -> None:
         self._heartbeats += 1  # invalidates heartbeats in flight
         self._take(frozenset(self._owned), "revoked")
         with suppress(RetryLater):  # the group notices it at the session timeout
             self._wire.ask("leave", lambda: self._group.leave(self._member_id), silent=RetryLater)
         self._epoch = None
-        self._raise_failure()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

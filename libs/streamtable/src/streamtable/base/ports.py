@@ -433,6 +433,9 @@ class GroupConsumer(Protocol):
             Fatal: The client cannot continue.
         """
 
+    def join_again(self) -> None:
+        """Leave the group, and join it as a new member, which revokes all partitions, at the next poll or at once."""
+
     def passed(self) -> Mapping[TopicPartition, int]:
         """Return the partitions that were read to their end since the last call, and the position there.
 

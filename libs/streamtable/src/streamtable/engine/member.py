@@ -57,6 +57,7 @@ _SAVE_SECONDS = 60.0  # how often idle stores are marked current, and old state 
 _OPEN_SECONDS = 40.0  # some ten requests one after another, where each takes seconds
 _SPARE_SECONDS = 15.0  # three heartbeats at the broker's default
 _BACKOFF_SECONDS_MAX = 5.0
+_POLLED_SECONDS = 5.0
 
 
 @dataclass(eq=False)
@@ -104,7 +105,10 @@ class Member:
         self._abandoned = False
         self._joined_at: float | None = None
         # For the background thread: asked by it, the client could wait for a callback of `poll`.
-        self._member_id = ""
+        self._member_id = self._unknown_id = (
+            ""  # the latter was unknown to the coordinator when it was asked last
+        )
+        self._joins_again = False
         self.undone = 0  # the number of rewinds of all tasks
         self._failures = 0  # commits that failed in a row
         # One event loop for the member's lifetime: clients that handlers share keep their connections in it.
@@ -186,6 +190,9 @@ class Member:
 
     def _step(self) -> None:
         since = self.heartbeat.polled_at  # the records of this poll may have arrived since the last one
+        if self._joins_again:
+            self._joins_again, self._unknown_id = False, ""
+            self._consumer.join_again()
         timeout = poll_timeout(self.assignment.tasks.values(), self.settings, self._committed_at, self._clock)
         batches = self._consumer.poll(self.settings.poll_records, timeout)
         self.heartbeat.polled(self._clock.monotonic(), self.assignment.tasks, self.assignment.restores)
@@ -543,6 +550,24 @@ class Member:
     def _rebalanced(self, kind: str) -> None:
         self._meters.rebalanced(kind)
         self._member_id = ""  # a client that replaces another has a new one
+
+    def check_membership(self) -> None:
+        """Let the main thread join the group again if its coordinator did not know this member twice in a row.
+
+        After a lost connection at the wrong moment, the client has stopped its heartbeats for ever without noticing
+        (librdkafka 2.16): it polls nothing, and keeps the partitions that are at work elsewhere. Called by the background thread.
+
+        Raises:
+            RetryLater: Kafka does not answer.
+        """
+        if self._clock.monotonic() - self.heartbeat.polled_at > _POLLED_SECONDS:
+            return  # it may have left for that reason, and joins again by itself
+        this = self._member_id
+        unknown = bool(this) and this not in self._cluster.group_members(self.group.name)
+        if unknown and this == self._unknown_id:
+            log.warning("member is unknown to its group, joining again", group=self.group.name, member=this)
+            self._joins_again = True
+        self._unknown_id = this if unknown else ""
 
     def _near_partitions(self) -> frozenset[int]:
         """Return the partitions that are this member's, or would be if as many others left as the settings say."""

@@ -253,7 +253,7 @@ class GroupProcessor:
         self._guarded(self._started.commit)
 
     def step_background(self, timeout: float) -> None:
-        """Do one turn of the background thread: load tables, follow lookups, from time to time check and purge topics.
+        """Do one turn of the background thread: load tables, follow lookups, from time to time check the membership, and check and purge topics.
 
         Args:
             timeout: Seconds to wait at most if there is nothing to do.
@@ -273,6 +273,7 @@ class GroupProcessor:
         if now - self._checked_at >= _CHECK_TOPICS_SECONDS:
             self._checked_at = now
             self._now_and_then(lambda: self._check_topics(cluster))
+            self._now_and_then(member.check_membership)
         if self._purger is not None and now - self._purged_at >= PURGE_SECONDS:
             self._purged_at = now
             self._purger.purge(self.working)

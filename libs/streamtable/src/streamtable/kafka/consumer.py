@@ -141,6 +141,9 @@ class KafkaGroupConsumer:
         self._mend_quiet()
         return batches
 
+    def join_again(self) -> None:
+        self._rejoin_at = time.monotonic()
+
     def passed(self) -> Mapping[TopicPartition, int]:
         passed, self._passed = self._passed, {}
         return passed
@@ -257,7 +260,7 @@ class KafkaGroupConsumer:
                 text = f"the records at the reading position are gone: the topic holds {low} to {high}. Find out what was lost, and set the group's offset to accept it"
                 raise InputLost(text).at(*place, offset)
         log.warning("partition stopped by the client, joining the group again", **place._asdict())
-        self._rejoin_at = time.monotonic()
+        self.join_again()
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         if not offsets:
@@ -368,7 +371,7 @@ class KafkaGroupConsumer:
             return False
         time.sleep(max(0.0, wait))
         self._rejoin_at = None
-        self._join_again()
+        self._replace_client()
         return True
 
     def _fall_back(self) -> None:
@@ -378,9 +381,9 @@ class KafkaGroupConsumer:
             "group.version=1",
             client=self._log.caller.group,
         )
-        self._join_again("classic")
+        self._replace_client("classic")
 
-    def _join_again(self, protocol: GroupProtocol | None = None) -> None:
+    def _replace_client(self, protocol: GroupProtocol | None = None) -> None:
         """Replace the client, which loses all assigned partitions."""
         self._records.close()
         self._consumer.close()
