@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -81,6 +82,25 @@ def test_the_recorded_changes_make_the_rows_of_the_database(tester: Tester, form
     play(tester, recorded(form, "customers"))
     assert tester.table(group.table) == ANNA
     assert not tester.dead_letters(group)
+
+
+@pytest.mark.parametrize("in_header", [True, False])
+def test_a_guid_that_names_the_schema_is_read_in_a_header_and_in_front(
+    tester: Tester, tmp_path: Path, *, in_header: bool
+) -> None:
+    guid = UUID(int=7)
+    schemas = {str(guid): {"schemaType": "JSON", "schema": "{}"}}
+    (tmp_path / "schemas.json").write_text(json.dumps({"schemas": schemas}))
+    codec = Debezium(Customer, schemas=Confluent(FileRegistry(tmp_path / "schemas.json")))
+    group = Capture("customers", Stream("raw", ConnectKey(id=int), codec))
+    tester.run(group)
+    change = b'{"op":"c","after":{"id":1,"name":"ann","active":true,"bio":null},"source":{"lsn":5}}'
+    prefix = b"\1" + guid.bytes
+    headers = [("__value_schema_id", prefix)] if in_header else []
+    tester.emit_raw("raw", b'{"id":1}', change if in_header else prefix + change, headers=headers)
+    tester.emit_raw("raw", b'{"id":2}', b"\1 five")
+    assert tester.table(group.table) == {1: Customer(1, "ann", True, None)}
+    assert ["not Confluent's format" in each.reason for each in tester.dead_letters(group)] == [True]
 
 
 def test_flattened_records_with_bare_tombstones_are_applied_as_they_come(tester: Tester) -> None:

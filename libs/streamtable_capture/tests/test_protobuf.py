@@ -5,6 +5,7 @@ import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -19,7 +20,7 @@ from msgspec import Struct
 from streamtable.errors import DeserializationError
 from streamtable_capture import Debezium, decimal_bytes
 from streamtable_capture.protobuf import message_reader
-from streamtable_codecs import Confluent, FileRegistry
+from streamtable_codecs import Apicurio, Confluent, FileRegistry, Glue
 
 PLACEHOLDER = "__debezium_unavailable_value"
 F = FieldDescriptorProto
@@ -133,7 +134,7 @@ def test_a_map_in_protobuf_becomes_a_dict() -> None:
     pool = DescriptorPool()
     pool.Add(file)
     made: Any = GetMessageClass(pool.FindMessageTypeByName("Row"))
-    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), size=0)
+    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), Confluent.places)
     data = made(id=1, tags={"a": "b", "c": ""}).SerializeToString()
     assert read(b"\0" + data) == {"id": 1, "tags": {"a": "b", "c": ""}}
     assert read(b"\0") == {"id": 0, "tags": {}}
@@ -151,11 +152,30 @@ def test_googles_own_messages_become_plain_values() -> None:
         )
     imports = [f"google/protobuf/{name}.proto" for name in ("timestamp", "wrappers", "struct")]
     file = FileDescriptorProto(name="own.proto", syntax="proto3", dependency=imports, message_type=[row])
-    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), size=0)
+    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), Confluent.places)
     # {"Timestamp": 1 s, "StringValue": "a", "Struct": {"b": 1.0}}
     found = read(bytes.fromhex("00 0a020801 12030a0161 1a100a0e0a016212091100000000 0000f03f"))
     assert (found["Timestamp"], found["StringValue"]) == (1_000, "a")
     assert found["Struct"]["fields"]["b"]["number_value"] == 1.0
+
+
+def test_a_framing_names_the_message_of_a_file_in_its_own_form(tmp_path: Path) -> None:
+    file = envelope_file()
+    file.message_type.insert(0, message("Other", "int32 id"))
+    guid = "11111111-1111-1111-1111-111111111111"
+    text = base64.b64encode(file.SerializeToString()).decode()
+    schemas = {each: {"schemaType": "PROTOBUF", "schema": text} for each in ("7", guid)}
+    (tmp_path / "schemas.json").write_text(json.dumps({"schemas": schemas}))
+    registry = FileRegistry(tmp_path / "schemas.json")
+    body = change_of(envelope_class(), id=1, name="ann").SerializeToString()
+    for framing, data in (
+        (Confluent(registry), bytes(4) + b"\7" + b"\2\2"),
+        (Confluent(registry), b"\1" + UUID(guid).bytes + b"\2\2"),
+        (Apicurio(registry), bytes(8) + b"\7" + b"\x0a\x0a\x08Envelope"),
+        (Glue(registry), b"\3\0" + UUID(guid).bytes + b"\0"),  # the first by name
+    ):
+        codec = Debezium(Customer, schemas=framing)
+        assert codec.decode(data + body).after == Customer(1, "ann", None, None)
 
 
 @pytest.mark.parametrize(

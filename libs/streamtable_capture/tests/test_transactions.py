@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -44,7 +45,7 @@ from streamtable_capture.transactions import (
     ValueMissing,
     name_of,
 )
-from streamtable_codecs import Confluent
+from streamtable_codecs import Confluent, FileRegistry
 
 
 class Account(Struct):
@@ -429,24 +430,34 @@ class Bank:
     Args:
         key: The codec of the keys.
         value: The codec that the program declares.
+        schema_id: The id of the schema in a header of each record; None: it stands in front of the values.
     """
 
-    def __init__(self, broker: Broker, prefix: str, *, key: Any = KEY, value: Any = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        prefix: str,
+        *,
+        key: Any = KEY,
+        value: Any = None,
+        schema_id: bytes | None = None,
+    ) -> None:
         self.marks, self.topic, self._key = f"{prefix}.transaction", f"{prefix}.public.a", key
         self.group = Capture("a", Stream(self.topic, key, value or Debezium(Account)))
-        self._prefix = b"" if value is None else b"\0\0\0\0\1"  # the id of a schema
+        self._prefix = b"" if value is None or schema_id else b"\0\0\0\0\1"  # the id of a schema
+        self._headers: Any = [("__value_schema_id", schema_id)] if schema_id else None
         create(broker, [NewTopic(self.topic, 1), NewTopic(self.marks, 1)])
         self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     def change(self, number: int, lsn: int, amount: int, key: Any = 1) -> None:
         change = changed("public.a", number, 1, 1, amount, lsn)[1].change
         data = self._prefix + Debezium(Account).encode(change)
-        self._producer.produce(self.topic, data, self._key.encode(key))
+        self._producer.produce(self.topic, data, self._key.encode(key), headers=self._headers)
         self._producer.flush()
 
     def end(self, number: int, lsn: int) -> None:
         mark = msgspec.json.encode(ended(number, lsn, "public.a"))
-        self._producer.produce(self.marks, self._prefix + mark, b"{}")
+        self._producer.produce(self.marks, self._prefix + mark, b"{}", headers=self._headers)
         self._producer.flush()
 
     def views(self, app: App, **given: Any) -> TransactionViews:
@@ -464,6 +475,22 @@ def test_the_views_wait_for_a_registry_that_does_not_answer(
     with App(broker.bootstrap_servers, state_dir="unused") as app, bank.views(app) as views:
         wait_until(lambda: any(each["event"] == "transaction views wait" for each in logged), 30, "a request")
         registry.away = False
+        views.wait_ready()
+        with views.at_once() as tables:
+            assert tables[bank.group] == {1: Account(1, 5)}
+
+
+def test_the_views_read_records_whose_schema_ids_are_in_headers(
+    broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
+    guid = UUID(int=7)
+    schemas = {str(guid): {"schemaType": "JSON", "schema": "{}"}}
+    (tmp_path / "schemas.json").write_text(json.dumps({"schemas": schemas}))
+    value = Debezium(Account, schemas=Confluent(FileRegistry(tmp_path / "schemas.json")))
+    bank = Bank(broker, topics.prefix, value=value, schema_id=b"\1" + guid.bytes)
+    bank.change(1, 10, 5)
+    bank.end(1, 20)
+    with App(broker.bootstrap_servers, state_dir="unused") as app, bank.views(app) as views:
         views.wait_ready()
         with views.at_once() as tables:
             assert tables[bank.group] == {1: Account(1, 5)}

@@ -172,6 +172,11 @@ class Debezium(Generic[T]):
         if not isinstance(schemas, bool):
             self._registered = RegistryRecords(schemas, self.rows.plan, flattened=flattened)
 
+    @property
+    def prefix_header(self) -> str:
+        """See `ports.HeaderPrefix`."""
+        return "" if isinstance(self.schemas, bool) else self.schemas.prefix_header
+
     def keeping(self, *, truncations: bool, ordered: bool = False) -> "Debezium[T]":
         """Return the same codec with `unavailable="keep"`.
 

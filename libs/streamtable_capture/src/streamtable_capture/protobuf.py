@@ -3,25 +3,35 @@
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from streamtable.errors import DeserializationError
+from streamtable_capture.registry import MessagePlaces
 
-_DEPTH_MAX = 32
+
+class _Placed(NamedTuple):
+    """A message in a file, with those that are nested in it."""
+
+    name: str
+    nested: list["_Placed"]
+
+    @staticmethod
+    def of(message: DescriptorProto) -> "_Placed":
+        return _Placed(message.name, list(map(_Placed.of, message.nested_type)))
 
 
-def message_reader(text: str, size: int) -> Callable[[bytes], dict[str, Any]]:
-    """Return a function that reads the fields of a record.
+def message_reader(text: str, places: MessagePlaces) -> Callable[[bytes], dict[str, Any]]:
+    """Return a function that reads the fields of a record, which begins with the bytes that say which message it is.
 
     Args:
         text: The descriptor of the file in base64, as a registry returns it for `format=serialized`.
-        size: The bytes before the place of the message in its file.
+        places: How these bytes say it.
 
     Raises:
         ValueError: The text is no descriptor that stands by itself.
@@ -31,44 +41,32 @@ def message_reader(text: str, size: int) -> Callable[[bytes], dict[str, Any]]:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
         _add_imports(pool, file)
         pool.Add(file)
-        package = f"{file.package}." if file.package else ""
-        messages = [pool.FindMessageTypeByName(package + each.name) for each in file.message_type]
+        messages = [_Placed.of(each) for each in file.message_type]
     except (binascii.Error, DecodeError) as error:
         raise ValueError(
             "the registry has the source of a Protobuf schema only, and not its descriptor (format=serialized)"
         ) from error
     except (TypeError, KeyError) as error:
         raise ValueError(f"the Protobuf schema does not stand by itself: {error}") from error
-    classes: dict[tuple[int, ...], type[Message]] = {}
+    classes: dict[bytes, type[Message]] = {}
+
+    def at(place: bytes) -> type[Message]:
+        try:
+            name = places.name(place, file.package, messages)
+        except IndexError as error:
+            raise DeserializationError(f"the schema has no message {error}") from error
+        return GetMessageClass(pool.FindMessageTypeByName(name))
 
     def read(data: bytes) -> dict[str, Any]:
-        place, end = _place(data, size)
-        made = classes.get(place)
-        if made is None:
-            made = classes[place] = GetMessageClass(_at(messages, place))
+        end = places.end(data, 0)
+        place = data[:end]
+        made = classes.get(place) or classes.setdefault(place, at(place))
         try:
             return _fields(made.FromString(data[end:]))
         except DecodeError as error:
             raise DeserializationError(f"not a message {made.DESCRIPTOR.full_name}: {error}") from error
 
     return read
-
-
-def _place(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """Return the place of a message in its file, and its end: the number of indexes and the indexes, as zig-zag varints."""
-    numbers: list[int] = []
-    number = shift = 0
-    for at in range(start, len(data)):
-        number |= (data[at] & 0x7F) << shift
-        shift += 7
-        if data[at] < 0x80:  # noqa: PLR2004 - the last byte of a number
-            numbers.append((number >> 1) ^ -(number & 1))
-            number = shift = 0
-            if numbers[0] == 0:
-                return (0,), at + 1  # short for the first message
-            if len(numbers) > min(numbers[0], _DEPTH_MAX):
-                return tuple(numbers[1:]), at + 1
-    raise DeserializationError(f"not the place of a message: {data[start : start + 16].hex() or 'nothing'}")
 
 
 def _add_imports(pool: DescriptorPool, file: FileDescriptorProto) -> None:
@@ -86,16 +84,6 @@ def _add_imports(pool: DescriptorPool, file: FileDescriptorProto) -> None:
     file.dependency.extend(kept)
     file.ClearField("public_dependency")
     file.ClearField("weak_dependency")
-
-
-def _at(messages: list[Descriptor], place: tuple[int, ...]) -> Descriptor:
-    try:
-        found = messages[place[0]]
-        for index in place[1:]:
-            found = found.nested_types[index]
-    except IndexError:
-        raise DeserializationError(f"the schema has no message at the place {list(place)}") from None
-    return found
 
 
 def _fields(message: Message) -> dict[str, Any]:

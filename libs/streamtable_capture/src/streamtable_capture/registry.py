@@ -5,7 +5,7 @@ its field, for Protobuf. Values are read as they are in the record, without logi
 numbers, as in JSON with schemas.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -36,15 +36,25 @@ class SchemaRegistry(Protocol):
     def schema(self, schema_id: int | str) -> RegisteredSchema: ...
 
 
+class MessagePlaces(Protocol):
+    """The bytes in front of a Protobuf message that say which message of its file it is."""
+
+    def end(self, data: bytes, start: int) -> int: ...
+    def name(self, place: bytes, package: str, messages: Sequence[Any]) -> str: ...
+
+
 class RegistryFraming(Protocol):
     """The bytes that name the schema: `Confluent`, `Apicurio` or `Glue` of `streamtable_codecs`."""
 
     @property
-    def size(self) -> int: ...
+    def prefix_header(self) -> str: ...
     @property
     def format(self) -> str: ...
     @property
     def registry(self) -> SchemaRegistry: ...
+    @property
+    def places(self) -> MessagePlaces: ...
+    def size_of(self, data: bytes) -> int: ...
     def fits(self, prefix: bytes) -> bool: ...
     def unpack(self, prefix: bytes) -> int | str: ...
 
@@ -53,7 +63,7 @@ class KnownSchema(NamedTuple):
     """The reader of the records of one schema, and how their columns are converted.
 
     Attributes:
-        read: Reads a record, its prefix included.
+        read: Reads a record without its prefix.
         plan: How its columns are converted.
     """
 
@@ -83,15 +93,16 @@ class RegistryRecords:
             DeserializationError: It is not as its schema says, or names none.
             RetryLater: The registry does not answer.
         """
-        prefix = data[: self._framing.size]
+        size = self._framing.size_of(data)
+        prefix = data[:size]
         found = self._found.get(prefix)
         if found is None:
             found = self._found[prefix] = self._ask(prefix)
-        return found.read(data), found.plan
+        return found.read(data[size:]), found.plan
 
     def _ask(self, prefix: bytes) -> KnownSchema:
         framing = self._framing
-        if len(prefix) < framing.size or not framing.fits(prefix):
+        if len(prefix) < framing.size_of(prefix) or not framing.fits(prefix):
             raise DeserializationError(
                 f"not {framing.format} format: begins with {prefix.hex() or 'nothing'}: has the connector another converter?"
             )
@@ -103,10 +114,10 @@ class RegistryRecords:
             if schema.kind == "PROTOBUF":
                 from streamtable_capture.protobuf import message_reader  # noqa: PLC0415 - few need Protobuf
 
-                return KnownSchema(message_reader(schema.text, framing.size), self._plan_of({}))
+                return KnownSchema(message_reader(schema.text, framing.places), self._plan_of({}))
         except (ConfigurationError, ValueError) as error:
             raise DeserializationError(f"schema id {number}: {error}") from error
-        return KnownSchema(lambda data: _json(data[framing.size :]), self._plan_of({}))
+        return KnownSchema(_json, self._plan_of({}))
 
     def _avro(self, schema: RegisteredSchema) -> KnownSchema:
         if schema.references:
@@ -116,12 +127,11 @@ class RegistryRecords:
         tree, named = msgspec.json.decode(schema.text), dict[str, Any]()
         _name(tree, "", named)
         codec: Avro[dict[str, Any]] = Avro(_bare(tree), Plain())
-        size = self._framing.size
         record = tree
         if not self._flattened:
             after = [each["type"] for each in tree.get("fields", ()) if each["name"] == "after"]
             record = _resolved(after[0], named) if after else {}
-        return KnownSchema(lambda data: codec.decode(data[size:]), self._plan_of(_semantics(record, named)))
+        return KnownSchema(codec.decode, self._plan_of(_semantics(record, named)))
 
 
 def _json(data: bytes) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from streamtable.base.closing import Closing
+from streamtable.base.message import with_prefixes
 from streamtable.base.own_process import OwnProcess
 from streamtable.base.ports import Log, TableReader
 from streamtable.base.types import RecordBatch, TopicPartition
@@ -102,7 +103,10 @@ class TransactionViews(Closing):
             raise ConfigurationError("TransactionViews: give captures, each of another table and topic")
         rows = {each.name: table.rows for each, table in zip(captures, tables.values(), strict=True)}
         self._shown = MappingProxyType({name: MappingProxyType(each) for name, each in rows.items()})
-        self._decode_mark = _mark_decoder(next(iter(self._codecs.values())).schemas)
+        first = next(iter(self._codecs.values()))
+        self._decode_mark = _mark_decoder(first.schemas)
+        headers = {name: codec.prefix_header for name, codec in self._codecs.items()}
+        self._headers = {**headers, transactions: first.prefix_header}
         self._order = TransactionOrder(tables)
         self._incomplete_after, self._clock = incomplete_after, clock
         self._warned_at = 0.0
@@ -257,6 +261,7 @@ class TransactionViews(Closing):
 
     def _take(self, batch: RecordBatch) -> None:
         """Take records. Raises `DeserializationError` with their place."""
+        batch = with_prefixes(batch, self._headers[batch.topic])
         for index, value in enumerate(batch.values):
             if value is None:
                 continue  # the tombstone behind a deletion
