@@ -103,6 +103,16 @@ def test_a_guid_that_names_the_schema_is_read_in_a_header_and_in_front(
     assert ["not Confluent's format" in each.reason for each in tester.dead_letters(group)] == [True]
 
 
+def test_a_key_or_a_value_that_is_not_utf_8_is_a_dead_letter_and_others_are_applied(tester: Tester) -> None:
+    _, group = customers()
+    tester.run(group)
+    change = b'{"op":"c","after":{"id":1,"name":"NAME","active":true,"bio":null},"source":{"lsn":5}}'
+    for key, name in ((b"1", b"\xff"), (b'"\xff"', b"ann"), (b"1", b"ann")):
+        tester.emit_raw("public.customers", b'{"id":' + key + b"}", change.replace(b"NAME", name))
+    assert tester.table(group.table) == {1: Customer(1, "ann", True, None)}
+    assert len(tester.dead_letters(group)) == 2
+
+
 def test_flattened_records_with_bare_tombstones_are_applied_as_they_come(tester: Tester) -> None:
     _, group = customers("flat-tombstones", repeats="apply")
     tester.run(group)

@@ -19,13 +19,18 @@ from msgspec import Struct
 from streamtable import Avro, Plain
 from streamtable.errors import DeserializationError, GraphError
 from streamtable_capture import (
+    JSON_TEXT,
     VARIABLE_SCALE_DECIMAL,
+    ConnectKey,
     DatabaseChange,
     DatabaseSource,
     Debezium,
     Truncated,
     event_time,
 )
+from streamtable_capture.captured import PlainRows
+from streamtable_capture.notes import JsonNotes
+from streamtable_capture.rows import RowType
 from streamtable_codecs import Confluent, FileRegistry
 
 # ruff: noqa: DTZ001 - columns without a time zone are datetimes without one
@@ -106,6 +111,59 @@ def test_a_bare_date_without_a_schema_is_poison_that_says_how_to_declare_it() ->
 
 def Struct_with(name: str, kind: Any) -> type[Any]:  # noqa: N802 - it makes a class
     return type("Row", (Struct,), {"__annotations__": {name: kind}})
+
+
+DEEP = b"[" * 3_000 + b"]" * 3_000
+
+
+@pytest.mark.parametrize("value", [b'"\xff"', DEEP], ids=["no-utf-8", "deep"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        Debezium(Struct_with("v", Any)),
+        Debezium(dict),
+        Debezium(Struct_with("v", Any), flattened=True),
+        Debezium(Struct_with("v", Any), schemas=True),
+        PlainRows(RowType(Struct_with("v", Any))),
+        ConnectKey(v=str),
+        JsonNotes(),
+    ],
+    ids=repr,
+)
+def test_text_that_is_not_utf_8_and_values_that_are_nested_too_deep_are_poison(
+    codec: Any, value: bytes
+) -> None:
+    row = b'{"v":' + value + b"}"
+    envelope = b'{"op":"c","__op":"c","v":' + value + b',"after":' + row + b"}"
+    data = envelope if isinstance(codec, Debezium) else row
+    if isinstance(codec, Debezium) and codec.schemas:
+        data = b'{"schema":{"fields":[]},"payload":' + data + b"}"
+    assert list(codec.decode_many([data]).poison) == [0]
+
+
+def test_a_text_of_json_that_is_nested_too_deep_is_poison() -> None:
+    codec = Debezium(Struct_with("v", Annotated[Any, JSON_TEXT]))
+    data = msgspec.json.encode({"op": "c", "after": {"v": DEEP.decode()}})
+    with pytest.raises(DeserializationError, match="column 'v' cannot be converted"):
+        codec.decode(data)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        [1],
+        [{"name": "io.debezium.time.Date"}],
+        [{"field": "v", "name": "x", "parameters": None}],
+        [{"field": "v", "name": "x", "parameters": {"scale": "two"}}],
+    ],
+)
+def test_a_schema_in_a_record_that_has_not_the_form_of_one_is_poison(fields: Any) -> None:
+    codec = Debezium(Struct_with("v", Any), schemas=True)
+    schema = {"fields": [{"field": "after", "fields": fields}]}
+    data = msgspec.json.encode({"schema": schema, "payload": {"op": "c", "after": {"v": 1}}})
+    with pytest.raises(DeserializationError, match="no message with a schema"):
+        codec.decode(data)
 
 
 def test_a_field_of_a_plain_type_takes_the_value_as_the_connector_wrote_it() -> None:

@@ -14,7 +14,7 @@ import msgspec
 from streamtable import Decoded, decode_each
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable_capture.positions import Position
-from streamtable_capture.rows import RowType
+from streamtable_capture.rows import UNREADABLE, RowType
 
 T = TypeVar("T")
 _POSITION = b'"__position":'
@@ -101,7 +101,7 @@ def encoded(row: Any) -> bytes:
     """Return a row as JSON. Raises `SerializationError`."""
     try:
         return msgspec.json.encode(row)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise SerializationError(f"{type(row).__name__} cannot be written as JSON: {error}") from error
 
 
@@ -112,5 +112,5 @@ def split(data: bytes) -> tuple[bytes, Position | None]:
         return data, None
     try:
         return row.rstrip(b",") + b"}", msgspec.json.decode(position[:-1])
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise DeserializationError(f"the position of the row is not readable: {position[:100]!r}") from error

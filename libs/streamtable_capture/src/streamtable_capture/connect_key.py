@@ -10,6 +10,7 @@ import msgspec
 
 from streamtable import Avro, Decoded, decode_each
 from streamtable.errors import DeserializationError, GraphError, SerializationError
+from streamtable_capture.rows import UNREADABLE
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f\U00010000-\U0010ffff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
@@ -143,7 +144,7 @@ class ConnectKey:
     def _key(self, payload: bytes) -> Any:
         try:
             key = msgspec.structs.astuple(self._decoder.decode(payload))
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise DeserializationError(f"{self!r}: {error} in {payload[:100]!r}") from error
         return key[0] if self._single else key
 

@@ -15,7 +15,7 @@ from streamtable import Decoded, decode_each
 from streamtable.errors import DeserializationError, Fatal, GraphError, SerializationError
 from streamtable_capture.change import DatabaseChange, DatabaseSource, SourceTransaction
 from streamtable_capture.registry import RegistryFraming, RegistryRecords
-from streamtable_capture.rows import Plan, RowType
+from streamtable_capture.rows import UNREADABLE, Plan, RowType
 from streamtable_capture.schemas import Schemas, semantics
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ class Debezium(Generic[T]):
         try:
             records = self._registered
             change = self._of_json(data) if records is None else self._of_fields(*records.read(data))
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise self.rows.unfit(error) from error
         self._check(change)
         return change

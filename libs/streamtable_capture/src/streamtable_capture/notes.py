@@ -7,8 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from streamtable import Bytes, Decoded, Due, DueRows, OnError, State, decode_each
-from streamtable.errors import DeserializationError, SerializationError
+from streamtable.errors import DeserializationError
+from streamtable_capture.captured import encoded
 from streamtable_capture.positions import Position
+from streamtable_capture.rows import UNREADABLE
 
 Note = dict[str, Any]
 _LATE_MS: Final = 3_600_000
@@ -18,15 +20,12 @@ class JsonNotes:
     """The codec of notes: JSON, in which columns are as in the rows of the table."""
 
     def encode(self, value: Note) -> bytes:
-        try:
-            return msgspec.json.encode(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise SerializationError(f"the columns of a row cannot be written as JSON: {error}") from error
+        return encoded(value)
 
     def decode(self, data: bytes) -> Note:
         try:
             return msgspec.json.decode(data, type=Note)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise DeserializationError(f"no note of a Capture: {error}") from error
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Note]:

@@ -12,7 +12,7 @@ import msgspec
 
 from streamtable import Avro, Plain
 from streamtable.errors import ConfigurationError, DeserializationError
-from streamtable_capture.rows import Plan
+from streamtable_capture.rows import MALFORMED, UNREADABLE, Plan
 from streamtable_capture.semantics import Semantic
 
 Read = Callable[[bytes], dict[str, Any]]
@@ -115,7 +115,7 @@ class RegistryRecords:
                 from streamtable_capture.protobuf import message_reader  # noqa: PLC0415 - few need Protobuf
 
                 return KnownSchema(message_reader(schema.text, framing.places), self._plan_of({}))
-        except (ConfigurationError, ValueError) as error:
+        except (ConfigurationError, *MALFORMED) as error:
             raise DeserializationError(f"schema id {number}: {error}") from error
         return KnownSchema(_json, self._plan_of({}))
 
@@ -137,7 +137,7 @@ class RegistryRecords:
 def _json(data: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise DeserializationError(f"not JSON behind the id of its schema: {error}") from error
 
 

@@ -15,6 +15,10 @@ T = TypeVar("T")
 Plan = Mapping[str, Converter]
 """The functions that convert columns, by column."""
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The errors of JSON that cannot be read; msgspec raises the last two for a text that is not UTF-8, and for deep nesting."""
+MALFORMED = (*UNREADABLE, LookupError, TypeError, ValueError, AttributeError)
+"""The errors of a schema that is JSON, and has not the form of a schema."""
 _WITH_FIELDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
 _CLASSES: Mapping[type, type] = {
     inspect.StrType: str,
@@ -87,7 +91,7 @@ class RowType(Generic[T]):
             if not plan:
                 return self._decoder.decode(data)
             return self.made(msgspec.json.decode(data, type=dict[str, Any]), plan)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise self.unfit(error) from error
 
     def made(self, columns: Mapping[str, Any], plan: Plan) -> T:
@@ -103,7 +107,7 @@ class RowType(Generic[T]):
                 continue
             try:
                 found[name] = function(value)
-            except (ValueError, TypeError, LookupError, OverflowError, ArithmeticError) as error:
+            except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
                 raise DeserializationError(
                     f"column {name!r} cannot be converted for {self}: {value!r:.100}: {error}"
                 ) from error
@@ -113,7 +117,7 @@ class RowType(Generic[T]):
         """Make a row of columns that are converted. Raises `DeserializationError` as `row`."""
         try:
             return msgspec.convert(columns, self.row_class)
-        except msgspec.ValidationError as error:
+        except UNREADABLE as error:
             raise self.unfit(error) from error
 
     def columns(self, row: T) -> dict[str, Any]:
@@ -121,7 +125,7 @@ class RowType(Generic[T]):
         found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(row))
         return found
 
-    def unfit(self, error: msgspec.MsgspecError) -> DeserializationError:
+    def unfit(self, error: Exception) -> DeserializationError:
         """Return the error of a row that does not fit."""
         hint = ""
         if "got `int`" in str(error) and any(name in str(error) for name in ("date", "time", "duration")):

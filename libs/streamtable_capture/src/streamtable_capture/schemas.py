@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from streamtable.errors import DeserializationError
+from streamtable_capture.rows import MALFORMED
 from streamtable_capture.semantics import Semantic
 
 S = TypeVar("S")
@@ -54,12 +55,12 @@ class Schemas(Generic[S]):
     def _parse(self, data: bytes) -> tuple[S, bytes]:
         try:
             message = self._decoder.decode(data)
-            schema = msgspec.json.decode(message.schema, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
+            found = self._read(msgspec.json.decode(message.schema, type=dict[str, Any]))
+        except MALFORMED as error:
             raise DeserializationError(
                 f"no message with a schema ({error}): declare schemas=False, or set value.converter.schemas.enable=true"
             ) from error
-        found, payload = self._read(schema), bytes(message.payload)
+        payload = bytes(message.payload)
         start = data[: len(data) - len(payload) - 1]
         # As Connect writes it; a message with blanks, or with the payload first, is parsed each time.
         if data.endswith(b"}") and start + payload + b"}" == data and start.endswith(b'"payload":'):

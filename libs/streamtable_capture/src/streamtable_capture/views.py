@@ -26,6 +26,7 @@ from streamtable.errors import (
 from streamtable_capture.capture import Capture
 from streamtable_capture.connect_key import ConnectKey
 from streamtable_capture.registry import RegistryFraming, RegistryRecords
+from streamtable_capture.rows import UNREADABLE
 from streamtable_capture.schemas import Schemas
 from streamtable_capture.transactions import ReadChange, TableAtOnce, TransactionMark, TransactionOrder
 
@@ -301,7 +302,7 @@ def _mark_decoder(schemas: bool | RegistryFraming) -> Callable[[bytes], Transact
             if registered is not None:
                 return msgspec.convert(registered.read(data)[0], TransactionMark)
             return decoder.decode(split(data)[1] if schemas else data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise DeserializationError(f"no begin or end of a transaction: {error}") from error
 
     return decode
