@@ -689,6 +689,23 @@ def test_a_number_that_json_does_not_have_is_a_dead_letter_and_not_null(row: Mea
     )
 
 
+class Brief(Struct, omit_defaults=True, rename={"bio": "about"}):
+    id: int
+    bio: str = ""
+    number: int = 0
+
+
+def test_a_row_of_a_class_that_omits_defaults_keeps_a_value_that_is_its_default(tester: Tester) -> None:
+    group = Capture("briefs", Stream("raw", ConnectKey(id=int), Debezium(Brief)))
+    tester.run(group)
+    for op, lsn, about in (("c", 10, ""), ("u", 20, "__debezium_unavailable_value")):
+        change = {"op": op, "after": {"id": 1, "about": about, "number": lsn}, "source": {"lsn": lsn}}
+        tester.emit_raw("raw", b'{"id":1}', msgspec.json.encode(change))
+    assert tester.table(group.table) == {1: Brief(1, "", 20)}
+    assert not tester.dead_letters(group)
+    assert group.table.value.encode(Brief(1)) == b'{"id":1,"about":"","number":0}'
+
+
 class Wider(Struct):
     id: int
     name: str

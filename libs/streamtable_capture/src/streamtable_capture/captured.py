@@ -61,8 +61,9 @@ class CapturedRows(_Rows[T]):
     """The codec of rows with positions, for the group that writes them."""
 
     def encode(self, value: Captured[T]) -> bytes:
-        data = encoded(value.row)
-        if b"null" in data and self._rows.may_have_floats and not _finite(msgspec.to_builtins(value.row)):
+        row = self._rows.whole(value.row)
+        data = encoded(row)
+        if b"null" in data and self._rows.may_have_floats and not _finite(msgspec.to_builtins(row)):
             raise SerializationError(
                 f"{self._rows} has a number that is NaN or infinite, and JSON has no such number"
             )
@@ -81,7 +82,7 @@ class PlainRows(_Rows[T]):
     """The codec of the same rows without their positions, for all others."""
 
     def encode(self, value: T) -> bytes:
-        return encoded(value)
+        return encoded(self._rows.whole(value))
 
     def decode(self, data: bytes) -> T:
         return self._rows.row(split(data)[0], {})

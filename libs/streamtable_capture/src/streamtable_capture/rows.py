@@ -61,7 +61,8 @@ class RowType(Generic[T]):
         }
         kinds = [wanted for _, wanted in self.fields.values()]
         self.may_have_floats = self.plain or any(not wanted or wanted & {float, object} for wanted in kinds)
-        self.required = frozenset(field.encode_name for field in fields if field.required)
+        omits = isinstance(described, inspect.StructType) and described.cls.__struct_config__.omit_defaults
+        self._omitting = {field.encode_name: field.name for field in fields} if omits else {}
         self.own_plan: Plan = self.plan({})
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(row)
 
@@ -122,8 +123,12 @@ class RowType(Generic[T]):
 
     def columns(self, row: T) -> dict[str, Any]:
         """Return the columns of a row, as JSON has them; `converted` makes the row of them again."""
-        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(row))
+        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.whole(row)))
         return found
+
+    def whole(self, row: T) -> Any:
+        """Return what is encoded for a row: also the fields that have their defaults, as a column that is missing has no value."""
+        return {name: getattr(row, each) for name, each in self._omitting.items()} if self._omitting else row
 
     def unfit(self, error: Exception) -> DeserializationError:
         """Return the error of a row that does not fit."""
