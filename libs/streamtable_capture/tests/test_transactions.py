@@ -176,6 +176,46 @@ def test_a_changed_key_takes_an_unavailable_value_along_and_an_unavailable_value
         table.apply(ReadChange(8, incomplete))
 
 
+class Brief(Struct, omit_defaults=True):
+    id: int
+    bio: str = ""
+
+
+@pytest.mark.parametrize(("kind", "first"), [(Brief, Brief(1)), (dict, {"id": 1, "bio": ""})])
+def test_an_unavailable_value_is_the_one_that_the_row_has_and_a_row_without_the_column_has_none(
+    kind: Any, first: Any
+) -> None:
+    source = DatabaseSource(schema="public", table="customers")
+    incomplete: Any = DatabaseChange(op="u", known={"id": 1}, unavailable=("bio",), source=source)
+    table = TableAtOnce(RowType(kind))
+    table.apply(ReadChange(1, DatabaseChange(op="c", after=first, source=source)))
+    table.apply(ReadChange(1, incomplete))
+    assert table.rows == {1: first}
+    before = TableAtOnce(RowType(dict))
+    before.apply(ReadChange(1, DatabaseChange(op="c", after={"id": 1}, source=source)))
+    with pytest.raises(ValueMissing, match=r"'bio' in table 'public\.customers' is unavailable"):
+        before.apply(ReadChange(1, incomplete))
+
+
+def test_without_positions_two_changes_of_a_row_in_one_transaction_are_two_and_a_repeated_one_is_one() -> (
+    None
+):
+    order, tables = empty()
+    order.catch_up()
+    for number, amount in ((1, 5), (2, 6), (2, 6)):
+        read = ReadChange(1, DatabaseChange(op="u", after=Account(1, amount)))
+        read.change.transaction = SourceTransaction("one", number, number)
+        order.read("public.a", read)
+    counts = [TableCount("public.a", 3)]
+    order.ended(TransactionMark("END", "one", data_collections=counts))
+    assert order.missing() == {"public.a": 1}
+    read = ReadChange(1, DatabaseChange(op="u", after=Account(1, 7)))
+    read.change.transaction = SourceTransaction("one", 3, 3)
+    order.read("public.a", read)
+    assert order.step()
+    assert amounts(tables)["public.a"] == {1: 7}
+
+
 @pytest.mark.parametrize(
     ("written", "name"),
     [

@@ -108,17 +108,15 @@ class TableAtOnce:
 
     def _merged(self, read: ReadChange) -> Any:
         row, missing = self.rows.get(read.key), read.change.unavailable
-        old = self._moved.get(read.key) if row is None else self.types.columns(row)
-        if old is None:
+        old = self._moved.get(read.key, {}) if row is None else self.types.columns(row)
+        if lacking := [each for each in missing if each not in old]:
             table = read.change.source.qualified_table
             raise ValueMissing(
-                f"the value of {', '.join(map(repr, missing))} in table {table!r} is unavailable, and there is no row to take it "
-                f"from: the topic does not begin with the table. Take a new snapshot to a new topic, or set ALTER TABLE {table} "
-                "REPLICA IDENTITY FULL"
+                f"the value of {', '.join(map(repr, lacking))} in table {table!r} is unavailable, and there is no row to take it "
+                "from: the topic does not begin with the table, or the table has got the column since. Take a new snapshot to a new "
+                f"topic, or set ALTER TABLE {table} REPLICA IDENTITY FULL"
             )
-        return self.types.converted(
-            {**(read.change.known or {}), **{each: old[each] for each in missing if each in old}}
-        )
+        return self.types.converted({**(read.change.known or {}), **{each: old[each] for each in missing}})
 
     def _clear(self, position: Position | None) -> None:
         self._cleared = later_of(self._cleared, position)
@@ -175,7 +173,9 @@ class TransactionOrder:
             return
         pending = self._pending.setdefault(name, _Pending())
         seen = pending.seen.setdefault(table, set())
-        mark = (read.key, repr(position_of(read.change)), read.change.op)
+        # Without positions the connector's number says which changes of a row are different ones.
+        place = position_of(read.change) or transaction.total_order
+        mark = (read.key, repr(place), read.change.op)
         if mark not in seen:
             seen.add(mark)
             pending.changes.append((table, read))
