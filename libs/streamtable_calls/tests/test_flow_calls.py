@@ -126,6 +126,26 @@ def test_the_handlers_of_a_call_return_the_values_of_the_next_step_and_use_the_e
     assert [record.value for record in tester.records(ASKED)] == ["x", "y"]
 
 
+@pytest.mark.parametrize("made", [{"id": 1, "score": 2}, "good", b"good"])
+@pytest.mark.parametrize("handler", ["then", "failed"])
+def test_a_handler_that_returns_one_value_in_the_place_of_a_list_makes_a_dead_letter(
+    handler: str, made: Any, tester: Tester
+) -> None:
+    given = {"then": lambda *_: (), handler: lambda *_: made}
+    call = call_of(retry=None, **given)
+    flow = flow_of(call, value=Json())
+    tester.run(flow)
+    tester.emit(ORDERS, "a", "x")
+    calls = tester.calls(call)
+    if handler == "then":
+        calls.answer(7)
+    else:
+        calls.fail(ValueError("down"))
+    assert out(tester) == []
+    (letter,) = tester.dead_letters(flow.groups[0])
+    assert f"returned one {type(made).__name__}: return a list of values" in letter.reason
+
+
 def test_a_window_behind_a_call_stays_open_until_its_results_are_there(tester: Tester) -> None:
     flow = Flow("f", event_time=EventTime(idle_after=timedelta(seconds=5)))
     scores = call_each(flow.stream(ORDERS), SCORE)

@@ -9,6 +9,7 @@ The results go through a topic of the flow's own. Its readers have a watermark t
 the group that makes the calls cannot do: its other records go on.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamtable import Codec, Context
@@ -38,7 +39,8 @@ def call_each(
     Args:
         stream: The requests.
         call: The call. Without `then` the result is the value of the next step; otherwise `then` returns any number of
-            values, or None, as the handler of `KeyedStream.process` does. So does `failed`.
+            values, or None, as the handler of `KeyedStream.process` does. So does `failed`. A text or a dict in the place of a list
+            is an error of the handler.
         edges: The edges that `then` and `failed` use: states, joined and looked-up tables, outputs. The group gets them.
         value: The codec of the values; by default the call's `response`, if it has no `then`.
 
@@ -51,14 +53,19 @@ def call_each(
         )
 
     def begin(ctx: Context[K, Any], request: Q) -> None:
-        ctx.call(made, request)  # and nothing goes on yet
+        ctx.call(handled, request)  # and nothing goes on yet
 
     def finish(ctx: Context[K, Any], pending: PendingCall) -> None:
-        for each in call.finish(ctx, pending):
+        made = call.finish(ctx, pending)
+        if isinstance(made, str | bytes | Mapping):
+            raise TypeError(
+                f"a handler of call {call.name!r} returned one {type(made).__name__}: return a list of values"
+            )
+        for each in made:
             # The time of the context is not later than the clock, and that of a request may be.
             ctx.emit(results.read_from, ctx.key, each, timestamp_ms=pending.made_ms)
 
-    made = call.handled_by(finish)
+    handled = call.handled_by(finish)
     codec: Codec[Any] = value or call.settings.response
-    results = stream.process(begin, made, *edges, value=codec).repartition(call.name)
+    results = stream.process(begin, handled, *edges, value=codec).repartition(call.name)
     return results

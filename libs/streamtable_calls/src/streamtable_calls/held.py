@@ -4,7 +4,6 @@ The first row of a key has the time of its next attempt; those behind it have no
 that a record is looked up by one read. The mark stays until the last of them is gone, whatever has deleted the others.
 """
 
-from collections.abc import Sequence
 from itertools import chain
 from struct import Struct
 from typing import NamedTuple
@@ -54,7 +53,9 @@ class HeldRecord(NamedTuple):
         try:
             number, offset, timestamp_ms = _PLACE.unpack_from(data)
             topic, value, *rest = _fields(data[_PLACE.size :])
-            headers: list[Header] = [((name or b"").decode(), found) for name, found in _pairs(rest)]
+            headers: list[Header] = [
+                ((name or b"").decode(), found) for name, found in zip(rest[::2], rest[1::2], strict=True)
+            ]
             return HeldRecord(number, (topic or b"").decode(), offset, timestamp_ms, value, headers)
         except Exception as error:
             raise DeserializationError(f"the row is no record that is retried: {error}") from error
@@ -117,7 +118,3 @@ def _fields(data: bytes) -> list[bytes | None]:
         found.append(None if length < 0 else data[begin:end])
         begin = end
     return found
-
-
-def _pairs(fields: Sequence[bytes | None]) -> list[tuple[bytes | None, bytes | None]]:
-    return list(zip(fields[::2], fields[1::2], strict=True))

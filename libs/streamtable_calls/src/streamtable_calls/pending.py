@@ -52,8 +52,9 @@ class PendingCall(NamedTuple):
     error: str = ""
 
     def encode(self) -> bytes:
-        times = (self.made_ms, self.since_ms, self.next_ms)
-        head = _HEAD.pack(self.state, self.attempts, *times, len(self.request))
+        head = _HEAD.pack(
+            self.state, self.attempts, self.made_ms, self.since_ms, self.next_ms, len(self.request)
+        )
         # An error's text may hold anything, also halves of surrogate pairs.
         error = self.error[:ERROR_CHARACTERS_MAX].encode("ascii", errors="backslashreplace")
         tail = self.answer if self.state is CallState.ANSWERED else error[:ERROR_CHARACTERS_MAX]
@@ -67,17 +68,9 @@ class PendingCall(NamedTuple):
             request, tail = data[_HEAD.size : _HEAD.size + length], data[_HEAD.size + length :]
             if len(request) < length:
                 raise ValueError("it is cut off")
-            answered = CallState(state) is CallState.ANSWERED
-            return PendingCall(
-                request,
-                made_ms,
-                since_ms,
-                CallState(state),
-                attempts,
-                next_ms,
-                tail if answered else b"",
-                "" if answered else tail.decode(),
-            )
+            found = CallState(state)
+            answer, reason = (tail, "") if found is CallState.ANSWERED else (b"", tail.decode())
+            return PendingCall(request, made_ms, since_ms, found, attempts, next_ms, answer, reason)
         except Exception as error:
             raise DeserializationError(f"the row is no pending call: {error}") from error
 

@@ -339,8 +339,7 @@ class CallQueue:
 
     async def _results(self, attempts: Sequence[Attempt]) -> Sequence[Any]:
         call = self._call
-        requests = [attempt.request for attempt in attempts]
-        argument = requests if call.batch > 1 else requests[0]
+        argument = [each.request for each in attempts] if call.batch > 1 else attempts[0].request
         limit = asyncio.timeout(call.timeout.total_seconds())
         try:
             async with limit:
