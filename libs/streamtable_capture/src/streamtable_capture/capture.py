@@ -328,8 +328,9 @@ class Capture(Group[K, Captured[T]], Generic[K, T]):
 
 def _header(ctx: Context[Any, Any], name: str) -> str | None:
     """Return the text of a header; None if the record does not have it."""
-    found = (value.decode() for header, value in ctx.headers if header == name and value is not None)
-    return next(found, None)
+    return next(
+        (value.decode() for header, value in ctx.headers if header == name and value is not None), None
+    )
 
 
 def _unavailable(table: str, columns: tuple[str, ...]) -> str:

@@ -5,16 +5,14 @@
 So any program that reads JSON reads the table; readers that have declared `Capture.table` see the row alone.
 """
 
-from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from streamtable import Decoded, decode_each
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable_capture.positions import Position
-from streamtable_capture.rows import UNREADABLE, RowType
+from streamtable_capture.rows import UNREADABLE, OneByOne, RowType
 
 T = TypeVar("T")
 _POSITION = b'"__position":'
@@ -57,7 +55,7 @@ class _Rows(Generic[T]):
         return f"Captured({self._rows})"
 
 
-class CapturedRows(_Rows[T]):
+class CapturedRows(_Rows[T], OneByOne[Captured[T]]):
     """The codec of rows with positions, for the group that writes them."""
 
     def encode(self, value: Captured[T]) -> bytes:
@@ -74,11 +72,8 @@ class CapturedRows(_Rows[T]):
         row, position = split(data)
         return Captured(self._rows, None, position, row)
 
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Captured[T]]:
-        return decode_each(self.decode, data)
 
-
-class PlainRows(_Rows[T]):
+class PlainRows(_Rows[T], OneByOne[T]):
     """The codec of the same rows without their positions, for all others."""
 
     def encode(self, value: T) -> bytes:
@@ -86,9 +81,6 @@ class PlainRows(_Rows[T]):
 
     def decode(self, data: bytes) -> T:
         return self._rows.row(split(data)[0], {})
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
-        return decode_each(self.decode, data)
 
 
 def _finite(value: Any) -> bool:

@@ -2,15 +2,15 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from streamtable import Avro, Decoded, decode_each
+from streamtable import Avro
 from streamtable.errors import DeserializationError, GraphError, SerializationError
-from streamtable_capture.rows import UNREADABLE
+from streamtable_capture.rows import UNREADABLE, OneByOne
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f\U00010000-\U0010ffff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
@@ -45,7 +45,7 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
 }
 
 
-class ConnectKey:
+class ConnectKey(OneByOne[Any]):
     """The codec of keys that Kafka Connect writes: the columns of the primary key, in the order of the table.
 
     A key of one column is its value, a key of several columns is a tuple of their values. The bytes are those that Connect
@@ -132,9 +132,6 @@ class ConnectKey:
     def decode_header(self, data: bytes) -> Any:
         """Decode a key in a header of a change of the primary key, which has no schema in any format. Raises as `decode`."""
         return self._key(data)
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Any]:
-        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}={kind.__name__}" for name, kind in self.columns.items())

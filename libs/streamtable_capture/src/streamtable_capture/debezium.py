@@ -2,20 +2,19 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from hashlib import md5
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import Raw, Struct, defstruct
 
-from streamtable import Decoded, decode_each
 from streamtable.errors import DeserializationError, Fatal, GraphError, SerializationError
 from streamtable_capture.change import DatabaseChange, DatabaseSource, SourceTransaction
 from streamtable_capture.registry import RegistryFraming, RegistryRecords
-from streamtable_capture.rows import UNREADABLE, Plan, RowType
+from streamtable_capture.rows import UNREADABLE, OneByOne, Plan, RowType
 from streamtable_capture.schemas import Schemas, semantics
 
 T = TypeVar("T")
@@ -116,7 +115,7 @@ class _Unavailable:
         return tuple(name for name, value in row.items() if value in forms and (not known or name in known))
 
 
-class Debezium(Generic[T]):
+class Debezium(OneByOne[DatabaseChange[T]], Generic[T]):
     """The codec of changes that a Debezium connector writes; its values are `DatabaseChange`.
 
     Args:
@@ -205,6 +204,9 @@ class Debezium(Generic[T]):
             records = self._registered
             change = self._of_json(data) if records is None else self._of_fields(*records.read(data))
         except UNREADABLE as error:
+            if "required field `op`" in str(error):
+                with_schema = not self.schemas and b'"payload"' in data[:20_000]
+                raise DeserializationError(_WITH_SCHEMA if with_schema else _NO_ENVELOPE) from error
             raise self.rows.unfit(error) from error
         self._check(change)
         return change
@@ -233,9 +235,6 @@ class Debezium(Generic[T]):
                 f"Read the topic with Capture, which has the row, or set ALTER TABLE {table} REPLICA IDENTITY FULL"
             )
 
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[DatabaseChange[T]]:
-        return decode_each(self.decode, data)
-
     def _plan_of(self, schema: Mapping[str, Any]) -> Plan:
         fields = schema.get("fields", [])
         if not self.flattened:
@@ -245,12 +244,7 @@ class Debezium(Generic[T]):
 
     def _whole(self, data: bytes, plan: Plan, *, careful: bool) -> DatabaseChange[T]:
         """Decode an envelope; `careful`: its columns may have to be converted, or be unavailable."""
-        if not careful:
-            try:
-                return self._envelope.decode(data)
-            except msgspec.ValidationError as error:
-                self._explain(data, error)
-        return self._made(self._columns.decode(data), plan)
+        return self._made(self._columns.decode(data), plan) if careful else self._envelope.decode(data)
 
     def _made(self, found: _Columns, plan: Plan) -> DatabaseChange[T]:
         made: DatabaseChange[T] = self._change(
@@ -311,13 +305,6 @@ class Debezium(Generic[T]):
             return
         known = {name: value for name, value in columns.items() if name not in change.unavailable}
         change.known = self.rows.convert(known, plan)
-
-    def _explain(self, data: bytes, error: msgspec.ValidationError) -> NoReturn:
-        """Raise what is wrong with the form of a message, or else that its row does not fit."""
-        if "required field `op`" in str(error):
-            with_schema = b'"payload"' in data[:20_000]
-            raise DeserializationError(_WITH_SCHEMA if with_schema else _NO_ENVELOPE) from error
-        raise self.rows.unfit(error) from error
 
     def __repr__(self) -> str:
         schemas = self.schemas if isinstance(self.schemas, bool) else type(self.schemas).__name__

@@ -1,22 +1,22 @@
 """The notes that a `Capture` keeps beside its rows: positions of deleted rows, and rows that wait for the values of their old key."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from streamtable import Bytes, Decoded, Due, DueRows, OnError, State, decode_each
+from streamtable import Bytes, Due, DueRows, OnError, State
 from streamtable.errors import DeserializationError
 from streamtable_capture.captured import encoded
 from streamtable_capture.positions import Position
-from streamtable_capture.rows import UNREADABLE
+from streamtable_capture.rows import UNREADABLE, OneByOne
 
 Note = dict[str, Any]
 _LATE_MS: Final = 3_600_000
 
 
-class JsonNotes:
+class JsonNotes(OneByOne[Note]):
     """The codec of notes: JSON, in which columns are as in the rows of the table."""
 
     def encode(self, value: Note) -> bytes:
@@ -27,9 +27,6 @@ class JsonNotes:
             return msgspec.json.decode(data, type=Note)
         except UNREADABLE as error:
             raise DeserializationError(f"no note of a Capture: {error}") from error
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Note]:
-        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return "JsonNotes()"

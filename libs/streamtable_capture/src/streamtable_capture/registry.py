@@ -46,10 +46,10 @@ class MessagePlaces(Protocol):
 class RegistryFraming(Protocol):
     """The bytes that name the schema: `Confluent`, `Apicurio` or `Glue` of `streamtable_codecs`."""
 
+    format: str
+
     @property
     def prefix_header(self) -> str: ...
-    @property
-    def format(self) -> str: ...
     @property
     def registry(self) -> SchemaRegistry: ...
     @property

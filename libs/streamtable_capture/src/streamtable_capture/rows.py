@@ -1,6 +1,6 @@
 """Rows of a type of the user's: a `msgspec.Struct`, a dataclass, a `TypedDict`, or a plain dict."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Generic, TypeVar, get_origin
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, get_origin
 import msgspec
 from msgspec import inspect
 
+from streamtable import Decoded, decode_each
 from streamtable.errors import DeserializationError, GraphError
 from streamtable_capture.semantics import EXTRA, Converter, Semantic, converter
 
@@ -32,6 +33,15 @@ _CLASSES: Mapping[type, type] = {
     inspect.TimeDeltaType: timedelta,
     inspect.DecimalType: Decimal,
 }
+
+
+class OneByOne(Generic[T]):
+    """The part of a codec that decodes several values, one after the other."""
+
+    decode: Callable[[bytes], T]
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
+        return decode_each(self.decode, data)
 
 
 class RowType(Generic[T]):

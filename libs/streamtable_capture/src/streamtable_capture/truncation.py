@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from streamtable import Bytes, Codec, Context, Decoded, State, Stream, String, Visit, decode_each
+from streamtable import Bytes, Codec, Context, Decoded, State, Stream, String, Visit
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.graph.visiting import VisitProgress
 from streamtable_capture.captured import Captured
 from streamtable_capture.notes import MOVES, JsonNotes, Note
 from streamtable_capture.positions import Position, beyond
+from streamtable_capture.rows import OneByOne
 
 K = TypeVar("K")
 
@@ -49,7 +50,7 @@ class KeysOrNone(Generic[K]):
         return repr(self._keys)
 
 
-class _Progress:
+class _Progress(OneByOne[VisitProgress]):
     """The codec of records in `<group>-visits`."""
 
     def encode(self, value: VisitProgress) -> bytes:
@@ -60,9 +61,6 @@ class _Progress:
         if found is None:
             raise DeserializationError("it is no progress of a visit")
         return found
-
-    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[VisitProgress]:
-        return decode_each(self.decode, data)
 
 
 class Truncations:
