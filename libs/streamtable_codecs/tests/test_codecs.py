@@ -29,6 +29,7 @@ from streamtable import (
     String,
     Table,
 )
+from streamtable.base.evolution import evolved
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -230,6 +231,49 @@ def test_a_writer_whose_fields_have_other_types_is_refused(registry: HttpRegistr
         "cannot be read, by numbers of fields: $.1: enum or int32 or int64 or uint32 was written, and string is read"
         in message
     )
+
+
+LIST = 'syntax = "proto2"; message E { optional string key = 1; optional int64 value = 2; } message M { repeated E e = 1; }'
+MAP = 'syntax = "proto2"; message M { map<string, int64> e = 1; }'
+GROUP = 'syntax = "proto2"; message M { optional group R = 1 { optional int64 a = 1; } }'
+MESSAGE = 'syntax = "proto2"; message R { optional int64 a = 1; } message M { optional R r = 1; }'
+DELIMITED = """edition = "2023"; option features.message_encoding = DELIMITED;
+message R { int64 a = 1; map<string, R> nested = 2; } message M { R r = 1; map<string, R> more = 2; }"""
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "fits"),
+    [
+        (LIST, MAP, False),
+        (MAP, LIST, True),
+        (MAP, MAP, True),
+        (LIST, LIST, True),
+        (GROUP, MESSAGE, False),
+        (MESSAGE, GROUP, False),
+        (GROUP, GROUP, True),
+        (DELIMITED, DELIMITED, True),
+        (DELIMITED, MESSAGE, False),
+        (MESSAGE, DELIMITED, False),
+    ],
+)
+def test_a_list_is_not_read_as_a_map_that_has_each_key_once_nor_a_group_as_a_message(
+    registry: HttpRegistry, written: str, read: str, *, fits: bool
+) -> None:
+    old, new = (messages(m=each)("M") for each in (written, read))
+    assert (evolved(Protobuf(old).recorded, Protobuf(new).recorded)[1] == "") == fits
+    data = values(Protobuf(old, Confluent(registry, "s"))).encode(old())
+    reader = values(Protobuf(new, Confluent(registry, "s")))
+    if fits:
+        assert reader.decode(data) == new()
+    else:
+        assert "cannot be read, by numbers of fields: $.1" in refused(reader, data)
+
+
+def test_keys_with_lists_are_those_that_were_recorded_before_lists_differed_from_maps() -> None:
+    codec = Protobuf(messages(m=LIST)("M"))
+    assert '["array", "list"]' in codec.recorded
+    recorded = codec.for_keys().recorded
+    assert '{"1": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/E"}}' in recorded
 
 
 def test_a_schema_that_a_registry_has_as_source_is_enough(server: StandIn, registry: HttpRegistry) -> None:

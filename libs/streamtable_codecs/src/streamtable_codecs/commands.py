@@ -30,22 +30,18 @@ app = typer.Typer(no_args_is_help=True, help="Schemas of programs, and the regis
 @app.command("plan")
 def plan_command(graph: Graph, *, inputs: Inputs = False, as_json: AsJson = False) -> None:
     """Show the schemas that `apply` would register. Exit code 2 if a registry would refuse one."""
-    found = _plan(_written(graph, inputs=inputs))
-    _show(found, as_json=as_json)
-    if any(each.step == "refused" for each in found):
+    if any(each.step == "refused" for _, each in _shown(graph, inputs=inputs, as_json=as_json)):
         raise typer.Exit(2)
 
 
 @app.command("apply")
 def apply_command(graph: Graph, *, inputs: Inputs = False, as_json: AsJson = False) -> None:
     """Register the missing schemas. If a registry would refuse one of them, none is registered."""
-    written = _written(graph, inputs=inputs)
-    found = _plan(written)
-    _show(found, as_json=as_json)
-    if any(each.step == "refused" for each in found):
+    found = _shown(graph, inputs=inputs, as_json=as_json)
+    if any(each.step == "refused" for _, each in found):
         typer.echo("nothing was registered: change the types that are refused, and apply again", err=True)
         raise typer.Exit(2)
-    for each, known in zip(written, found, strict=True):
+    for each, known in found:
         if known.step == "register":
             each.registry.register_schema(each.subject, each.definition)
 
@@ -53,24 +49,20 @@ def apply_command(graph: Graph, *, inputs: Inputs = False, as_json: AsJson = Fal
 @app.command("check")
 def check_command(graph: Graph, *, inputs: Inputs = False, as_json: AsJson = False) -> None:
     """Check before a start that all schemas are registered. Exit code 2 if one is not."""
-    found = _plan(_written(graph, inputs=inputs))
-    _show(found, as_json=as_json)
-    if any(each.step != "same" for each in found):
+    if any(each.step != "same" for _, each in _shown(graph, inputs=inputs, as_json=as_json)):
         raise typer.Exit(2)
 
 
-def _written(graph: list[str], *, inputs: bool) -> list[WrittenSchema]:
+def _shown(graph: list[str], *, inputs: bool, as_json: bool) -> list[tuple[WrittenSchema, PlannedSchema]]:
+    """Show the schemas of groups, and what to do with each. Returns both."""
     groups = [each for spec in dict.fromkeys(graph) for each in load_groups(spec)]
-    return schemas_of(groups, inputs=inputs)
-
-
-def _plan(written: list[WrittenSchema]) -> list[PlannedSchema]:
-    return [planned(each) for each in written]
-
-
-def _show(found: list[PlannedSchema], *, as_json: bool) -> None:
+    found = [(each, planned(each)) for each in schemas_of(groups, inputs=inputs)]
     if as_json:
-        show_json([asdict(each) for each in found])
-        return
-    rows = [(each.subject, Text(each.step, _COLOURS[each.step]), each.topic, each.details) for each in found]
-    show_table(("subject", "to do", "topic", "details"), rows)
+        show_json([asdict(each) for _, each in found])
+    else:
+        rows = [
+            (each.subject, Text(each.step, _COLOURS[each.step]), each.topic, each.details)
+            for _, each in found
+        ]
+        show_table(("subject", "to do", "topic", "details"), rows)
+    return found

@@ -3,13 +3,13 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, FeatureSet, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from exactjson.rows import AS_JSON, record
@@ -87,11 +87,17 @@ def described(text: str) -> tuple[str, list[PlacedMessage]] | None:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError, ValueError):
         return None
-    return file.package, [_described(each) for each in file.message_type]
+    return file.package, [_described(each, file.options.features) for each in file.message_type]
 
 
-def _described(message: DescriptorProto) -> PlacedMessage:
-    return PlacedMessage(message.name, [_described(each) for each in message.nested_type], message)
+def _described(message: DescriptorProto, of_file: FeatureSet) -> PlacedMessage:
+    entries = {each.name for each in message.nested_type if each.options.map_entry}
+    for each in () if message.options.map_entry else message.field:
+        encoding = each.options.features.message_encoding or of_file.message_encoding
+        is_message = each.type == _F.TYPE_MESSAGE and each.type_name.rpartition(".")[2] not in entries
+        if is_message and encoding == FeatureSet.DELIMITED:
+            each.type = each.TYPE_GROUP  # as editions call it no more
+    return PlacedMessage(message.name, [_described(each, of_file) for each in message.nested_type], message)
 
 
 def _messages_of_source(text: str) -> tuple[str, list[PlacedMessage]]:
@@ -151,15 +157,16 @@ def shape_of(message: Descriptor) -> dict[str, Any]:
 def _add_shape(message: Descriptor, shapes: dict[str, Any]) -> None:
     if message.full_name in shapes:
         return
-    shape = shapes[message.full_name] = _shape(
-        (each.number, each.type, each.is_repeated, each.message_type and each.message_type.full_name)
-        for each in message.fields
-    )
+    fields: dict[str, Any] = {}
+    shape = shapes[message.full_name] = {"type": "object", "properties": fields}
+    for each in message.fields:
+        inner = each.message_type
+        name, is_map = ("", False) if inner is None else (inner.full_name, inner.GetOptions().map_entry)
+        fields[str(each.number)] = _shape(each.type, name, repeated=each.is_repeated, is_map=is_map)
+        if inner is not None:
+            _add_shape(inner, shapes)
     if required := [str(each.number) for each in message.fields if each.is_required]:
         shape["required"] = required
-    for each in message.fields:
-        if each.message_type is not None:
-            _add_shape(each.message_type, shapes)
 
 
 def columns_of(message: Descriptor) -> Any:
@@ -189,18 +196,17 @@ def _columns_of(message: Descriptor | None, numbers: Iterator[int], inside: tupl
 
 def shape_in_files(files: Iterable[tuple[str, Sequence[PlacedMessage]]], name: str) -> dict[str, Any] | None:
     """Return the fields of the message of this full name in files; None if its file is a source, which does not say them."""
-    shapes: dict[str, Any] = {}
-    for full_name, each in (found for file in files for found in all_messages(*file)):
-        if each.of is None:
-            continue
-        shapes[full_name] = _shape(
-            (one.number, one.type, one.label == one.LABEL_REPEATED, one.type_name.removeprefix("."))
-            for one in each.of.field
-        )
-    known = shapes.keys()
-    for shape in shapes.values():
-        fields = shape["properties"].items()
-        shape["properties"] = {number: _only_known(each, known) for number, each in fields}
+    found = {full: each.of for file in files for full, each in all_messages(*file) if each.of is not None}
+    shapes = {}
+    for full_name, each in found.items():
+        maps = {f"{full_name}.{inner.name}" for inner in each.nested_type if inner.options.map_entry}
+        fields: dict[str, Any] = {}
+        for one in each.field:
+            inner, many = one.type_name.removeprefix("."), one.label == one.LABEL_REPEATED
+            # Of a message in a file that is not there nothing is known.
+            known = one.type not in _MESSAGES or inner in found
+            fields[str(one.number)] = known and _shape(one.type, inner, repeated=many, is_map=inner in maps)
+        shapes[full_name] = {"type": "object", "properties": fields}
     return {"$ref": f"#/$defs/{name}", "$defs": shapes} if name in shapes else None
 
 
@@ -212,20 +218,13 @@ def all_messages(package: str, messages: Sequence[PlacedMessage]) -> Iterator[tu
         yield from all_messages(name, each.nested)
 
 
-def _shape(fields: Any) -> dict[str, Any]:
-    """`fields`: number, type, whether it is repeated, and the name of its message."""
-    shape: dict[str, Any] = {"type": "object", "properties": {}}
-    for number, kind, repeated, message in fields:
-        one = {"$ref": f"#/$defs/{message}"} if kind in _MESSAGES else {"type": _NUMBERS[kind]}
-        # A field that is repeated now is read from one value too, and one value from many would be the last of them.
-        many = {"anyOf": [{"type": "array", "items": one}, one]}
-        shape["properties"][str(number)] = many if repeated else one
-    return shape
-
-
-def _only_known(shape: Mapping[str, Any], known: Any) -> Any:
-    """Return the shape of a field; of a message in a file that is not there nothing is known."""
-    if "anyOf" in shape:
-        one = _only_known(shape["anyOf"][1], known)
-        return one if one is False else shape
-    return shape if shape.get("$ref", "").removeprefix("#/$defs/") in known or "$ref" not in shape else False
+def _shape(kind: int, message: str, *, repeated: bool, is_map: bool) -> dict[str, Any]:
+    one: dict[str, Any] = {"$ref": f"#/$defs/{message}"} if kind in _MESSAGES else {"type": _NUMBERS[kind]}
+    if kind == _F.TYPE_GROUP:  # whose bytes are no message's, and the other way round
+        one = {"type": ["object", "group"], "properties": {"group": one}, "required": ["group"]}
+    if not repeated:
+        return one
+    # A map keeps the last entry of each key, and a list all of them.
+    array = "array" if is_map or kind not in _MESSAGES else ["array", "list"]
+    # A field that is repeated now is read from one value too, and one value from many would be the last of them.
+    return {"anyOf": [{"type": array, "items": one}, one]}
