@@ -23,6 +23,7 @@ from streamtable_capture.protobuf import message_reader
 from streamtable_codecs import Apicurio, Confluent, FileRegistry, Glue
 
 PLACEHOLDER = "__debezium_unavailable_value"
+PLACES = Confluent.places
 F = FieldDescriptorProto
 TYPES = {
     "string": F.TYPE_STRING,
@@ -134,7 +135,7 @@ def test_a_map_in_protobuf_becomes_a_dict() -> None:
     pool = DescriptorPool()
     pool.Add(file)
     made: Any = GetMessageClass(pool.FindMessageTypeByName("Row"))
-    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), Confluent.places)
+    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), PLACES.end, PLACES.name)
     data = made(id=1, tags={"a": "b", "c": ""}).SerializeToString()
     assert read(b"\0" + data) == {"id": 1, "tags": {"a": "b", "c": ""}}
     assert read(b"\0") == {"id": 0, "tags": {}}
@@ -152,7 +153,7 @@ def test_googles_own_messages_become_plain_values() -> None:
         )
     imports = [f"google/protobuf/{name}.proto" for name in ("timestamp", "wrappers", "struct")]
     file = FileDescriptorProto(name="own.proto", syntax="proto3", dependency=imports, message_type=[row])
-    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), Confluent.places)
+    read = message_reader(base64.b64encode(file.SerializeToString()).decode(), PLACES.end, PLACES.name)
     # {"Timestamp": 1 s, "StringValue": "a", "Struct": {"b": 1.0}}
     found = read(bytes.fromhex("00 0a020801 12030a0161 1a100a0e0a016212091100000000 0000f03f"))
     assert (found["Timestamp"], found["StringValue"]) == (1_000, "a")

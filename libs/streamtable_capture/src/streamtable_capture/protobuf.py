@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from streamtable.errors import DeserializationError
-from streamtable_capture.registry import MessagePlaces
 
 
 class _Placed(NamedTuple):
@@ -26,12 +25,15 @@ class _Placed(NamedTuple):
         return _Placed(message.name, list(map(_Placed.of, message.nested_type)))
 
 
-def message_reader(text: str, places: MessagePlaces) -> Callable[[bytes], dict[str, Any]]:
+def message_reader(
+    text: str, end_of: Callable[[bytes, int], int], name_of: Callable[[bytes, str, Sequence[Any]], str]
+) -> Callable[[bytes], dict[str, Any]]:
     """Return a function that reads the fields of a record, which begins with the bytes that say which message it is.
 
     Args:
         text: The descriptor of the file in base64, as a registry returns it for `format=serialized`.
-        places: How these bytes say it.
+        end_of: Returns the end of these bytes, which begin at the number.
+        name_of: Returns the full name of the message that they name, in a package with messages.
 
     Raises:
         ValueError: The text is no descriptor that stands by itself.
@@ -52,13 +54,13 @@ def message_reader(text: str, places: MessagePlaces) -> Callable[[bytes], dict[s
 
     def at(place: bytes) -> type[Message]:
         try:
-            name = places.name(place, file.package, messages)
+            name = name_of(place, file.package, messages)
         except IndexError as error:
             raise DeserializationError(f"the schema has no message {error}") from error
         return GetMessageClass(pool.FindMessageTypeByName(name))
 
     def read(data: bytes) -> dict[str, Any]:
-        end = places.end(data, 0)
+        end = end_of(data, 0)
         place = data[:end]
         made = classes.get(place) or classes.setdefault(place, at(place))
         try:

@@ -114,7 +114,8 @@ class RegistryRecords:
             if schema.kind == "PROTOBUF":
                 from streamtable_capture.protobuf import message_reader  # noqa: PLC0415 - few need Protobuf
 
-                return KnownSchema(message_reader(schema.text, framing.places), self._plan_of({}))
+                places = framing.places
+                return KnownSchema(message_reader(schema.text, places.end, places.name), self._plan_of({}))
         except (ConfigurationError, *MALFORMED) as error:
             raise DeserializationError(f"schema id {number}: {error}") from error
         return KnownSchema(_json, self._plan_of({}))
