@@ -19,7 +19,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable": 22_151,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500
     "libs/exactjson": 634,
-    "libs/streamtable_codecs": 1_452,
+    "libs/streamtable_codecs": 1_450,
     "libs/streamtable_supervisor": 542,  # aim 500
     "libs/streamtable_cli": 3_668,  # aim 3,200
     "libs/streamtable_query": 1_598,
@@ -27,11 +27,11 @@ PACKAGE_LINES_MAX = {
     "libs/microbatch": 3_290,  # aim 3,000
     "libs/servicekit": 5_972,  # aim 6,000
     "libs/streamtable_sinks": 2_508,
-    "libs/streamtable_capture": 1_855,
+    "libs/streamtable_capture": 1_850,
     "spark": 4_392,  # aim 3,200
     "services/click_count": 481,  # aim 300
     "services/user_status": 420,  # aim 380
-    "libs/streamtable_calls": 1_546,  # aim 600
+    "libs/streamtable_calls": 1_543,  # aim 600
     "services/console": 1_927,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
@@ -47,7 +47,7 @@ PACKAGE_STATEMENTS_MAX = {
     "libs/microbatch": 2_493,
     "libs/servicekit": 4_787,
     "libs/streamtable_sinks": 2_094,
-    "libs/streamtable_capture": 1_519,
+    "libs/streamtable_capture": 1_515,
     "spark": 3_453,
     "services/click_count": 241,
     "services/user_status": 242,
