@@ -14,8 +14,8 @@ import pytest
 
 from streamtable import Long, Stream, String
 from streamtable.errors import Migrated, Rejected, RetryLater
-from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
-from streamtable_sinks.mark import PositionMark, Unknown
+from streamtable_sinks import MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition, task
+from streamtable_sinks.mark import Unknown
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -176,5 +176,5 @@ def test_rounds_without_the_epoch_find_a_record_that_is_applied_and_set_aside() 
 
 
 def test_rounds_with_kafkas_offset_as_the_truth_find_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PositionMark, "of", lambda *_: PositionMark(Unknown.RESET))
+    monkeypatch.setattr(task, "position_of", lambda *_: Unknown.RESET)
     assert "a record was applied twice" in found_within(ROUNDS_OF_A_COUNTER_TEST, Hostile)

@@ -11,7 +11,6 @@ from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed, InputLost, Rejected, RetryLater, StateLost
 from streamtable_sinks import BatchTooSlow, MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
 from streamtable_sinks.lane import LaneStage
-from streamtable_sinks.mark import PositionMark
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -277,7 +276,7 @@ def test_a_commit_that_fails_while_the_sink_goes_back_loses_nothing(tester: Test
     member: Any = tester._of(out)[0].running.member
     (task,) = member.assignment.tasks.values()
     lane = task.task._lanes["events"]
-    lane._stage, lane._committed_mark, lane.mark = LaneStage.MOVE, lane.mark, PositionMark(0)
+    lane._stage, lane._committed_mark, lane.mark = LaneStage.MOVE, lane.mark, 0
     before = lane._committed_mark
     lane.rewind(NextOffset(2))  # the commit at offset 0 was aborted
     assert (lane._stage, lane.mark) == (LaneStage.PROVE, before)

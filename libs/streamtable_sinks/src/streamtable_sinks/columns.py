@@ -1,7 +1,7 @@
 """The columns of a codec's values, and the values as rows of them: the same for tables and files."""
 
 from base64 import b64encode
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import date, time
 from decimal import Decimal
@@ -123,18 +123,18 @@ def converted(value: Any, convert: Callable[[Any], Any]) -> Any:
     return convert(value)
 
 
-def has(tree: Any, name: str, value: Any) -> bool:
-    """Return whether a type, or a part of one, has an attribute with this value."""
-    if isinstance(tree, list):
-        return any(has(each, name, value) for each in tree)
-    if not isinstance(tree, dict):
-        return False
-    inner = [each["type"] for each in tree.get("fields", ())]
-    return tree.get(name) == value or has([*inner, tree.get("items"), tree.get("values")], name, value)
+def parts(tree: Any) -> Iterator[Any]:
+    """Yield a type, and all types that it is made of."""
+    yield tree
+    inner: Sequence[Any] = tree if isinstance(tree, list) else ()
+    if isinstance(tree, dict):
+        inner = [*(each["type"] for each in tree.get("fields", ())), tree.get("items"), tree.get("values")]
+    for each in inner:
+        yield from parts(each)
 
 
 def _has_json(tree: Any) -> bool:
-    return has(tree, "json", value=True) or has(tree, "open", value=True)
+    return any(isinstance(each, dict) and ("json" in each or "open" in each) for each in parts(tree))
 
 
 def _with_json(made: Any, plain: Any, tree: Any) -> Any:

@@ -99,21 +99,21 @@ class Elasticsearch(TargetOfOneSink):
         id: Callable[[Any], str] | None = None,  # noqa: A002 - its name in Elasticsearch
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        nodes = [urls] if isinstance(urls, str) else list(urls)
         try:
+            nodes = [urls] if isinstance(urls, str) else list(urls)
             self._client = Client(nodes, max_retries=0, request_timeout=_TIMEOUT_S, **(options or {}))
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"not the address or options of an Elasticsearch: {error}") from error
-        self._index = index
-        self._document = document
+        self._index, self._document = index, document
         self._given_id, self._id = id, id or str
         self._keyed, self._topic = True, ""
         self._generation = 0
-        self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
+        self._row_of: Callable[[Any], Any] = lambda value: value
 
     def open(self, source: SinkSource) -> None:
         self._keyed, self._topic, self._generation = source.is_table, source.topic, 0
-        self._row_of, self._id = row_maker(source.value), self._given_id or _ids_of(source.key)
+        self._row_of = row_maker(source.value) or (lambda value: value)
+        self._id = self._given_id or _ids_of(source.key)
         indices, fields = self._client.indices, _POSITION_FIELDS
         self._create(POSITIONS, {"mappings": {"dynamic": "strict", "properties": fields}})
         (there,) = self._asked(lambda: indices.get_mapping(index=POSITIONS)).values()
@@ -167,11 +167,9 @@ class Elasticsearch(TargetOfOneSink):
 
     def _put(self, place: SinkPartition, before: HeldPosition, after: HeldPosition) -> bool:
         """Replace the document unless it has changed since it was read. Returns whether it did."""
-        of_place = {"sink": place.sink, "topic": place.topic, "partition": place.partition}
-        document = {**of_place, **{name: getattr(after, own) for name, own in _HELD.items()}}
-        unchanged: dict[str, Any] = {"op_type": "create"}
-        if before.seq_no >= 0:
-            unchanged = {"if_seq_no": before.seq_no, "if_primary_term": before.primary_term}
+        document = place._asdict() | {name: getattr(after, own) for name, own in _HELD.items()}
+        there = {"if_seq_no": before.seq_no, "if_primary_term": before.primary_term}
+        unchanged: Any = there if before.seq_no >= 0 else {"op_type": "create"}
         try:
             put, name = self._client.index, _digest(place)
             self._asked(lambda: put(index=POSITIONS, id=name, document=document, **unchanged))
@@ -270,17 +268,12 @@ class Elasticsearch(TargetOfOneSink):
             raise Rejected(message, offset=change.offset) from error
         version = (generation << _OFFSET_BITS) + change.offset
         action = {"_id": name, "version": version, "version_type": "external_gte"}
-        if document is None:
-            yield {"delete": action}
-        else:
-            yield {"index": action}
+        yield {"delete" if document is None else "index": action}
+        if document is not None:
             yield document
 
     def _made(self, change: SinkChange) -> Mapping[str, Any]:
-        if self._document is not None:
-            made: Any = self._document(change.key, change.value)
-        else:
-            made = change.value if self._row_of is None else self._row_of(change.value)
+        made = self._document(change.key, change.value) if self._document else self._row_of(change.value)
         found = converted(made, in_json)  # the client rounds decimals, and does not send bytes and times
         return found if isinstance(found, dict) else {"value": found}
 

@@ -26,7 +26,7 @@ from streamtable.errors import (
 from streamtable.graph.custom_task import AT_ONCE, CommitDue, TaskServices
 from streamtable.graph.edge import OnError
 from streamtable_sinks.decoded import DecodedChanges, decoded
-from streamtable_sinks.mark import PositionMark, Unknown
+from streamtable_sinks.mark import Position, Unknown
 from streamtable_sinks.target import (
     BatchTooSlow,
     SinkChange,
@@ -122,7 +122,7 @@ class Lane:
     Args:
         around: The parts that all tasks of the process share.
         place: The partition of the topic.
-        mark: The record that was committed with the offset in Kafka.
+        mark: The target's position when the offset in Kafka was committed.
         waiting: The pauses of the process.
         retries: Whether it is the topic of replayed dead letters.
     """
@@ -131,20 +131,16 @@ class Lane:
         self,
         around: SinkParts,
         place: TopicPartition,
-        mark: PositionMark,
+        mark: Position,
         waiting: TargetPauses,
         *,
         retries: bool,
     ) -> None:
-        self._around = around
-        self._place = place
-        self.mark = mark
-        self._committed_mark = mark
-        self._waiting = waiting
-        self._retries = retries
+        self._around, self._place = around, place
+        self.mark = self._committed_mark = mark
+        self._waiting, self._retries = waiting, retries
         self._stage = LaneStage.PROVE
-        self._epoch = 0
-        self._proof_is_old = False
+        self._epoch, self._proof_is_old = 0, False
         self._kafka = NextOffset(0)  # the next offset that Kafka has committed
         self._buffer = Buffer(around.limits, {place.topic: NextOffset(0)})
         self._split = Split()
@@ -213,13 +209,13 @@ class Lane:
         if self._stage in (LaneStage.MOVE, LaneStage.SETTLE):
             # Its mark belongs to an offset that was not committed: with another one it would pass over records.
             self._stage, self.mark = LaneStage.PROVE, self._committed_mark
-        known = self._stage is LaneStage.WORK and isinstance(self.mark.position, int)
+        known = self._stage is LaneStage.WORK and isinstance(self.mark, int)
         self._buffer.clear({self._place.topic: NextOffset(max(next_offset, self._position if known else 0))})
 
     @property
     def _position(self) -> int:
-        assert isinstance(self.mark.position, int), "known since the partition was taken"
-        return self.mark.position
+        assert isinstance(self.mark, int), "known since the partition was taken"
+        return self.mark
 
     # ---- taking the partition --------------------------------------------------------------------------------------
 
@@ -229,7 +225,7 @@ class Lane:
         place = SinkPartition(around.source.sink, *self._topic(services), self._place.partition)
         around.failpoint("ledger-read")
         taken = around.target.take(place, around.owner)
-        self._epoch, before = taken.epoch, self.mark.position
+        self._epoch, before = taken.epoch, self.mark
         around.failpoint("ledger-written")
         if self._proof_is_old:
             self._proof_is_old, self._stage = False, LaneStage.PROVE
@@ -256,7 +252,7 @@ class Lane:
         return self._place.topic, services.topic_ids.get(self._place.topic, "")
 
     def _at(self, stage: LaneStage, position: int, offset: int) -> NextOffset:
-        self._stage, self.mark = stage, PositionMark(position)
+        self._stage, self.mark = stage, position
         return NextOffset(offset)
 
     def _check(self, place: SinkPartition, taken: TakenPartition) -> None:
@@ -383,7 +379,7 @@ class Lane:
                 self._split.halve(found.good, chunks[-1].records.last_offset + 1)
             log.warning("batch refused", sink=around.source.sink, records=found.good, reason=error.message)
             return False
-        self.mark = PositionMark(end)
+        self.mark = end
         around.failpoint("rows-written")
         return True
 

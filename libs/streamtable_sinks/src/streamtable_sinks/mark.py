@@ -7,7 +7,6 @@ a tool has set, from one that a sink has committed.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -28,29 +27,18 @@ class Unknown(Enum):
 Position = int | Unknown
 
 
-@dataclass(frozen=True)
-class PositionMark:
-    """The record that is committed with the offset of a topic.
-
-    Attributes:
-        position: The target's position at the commit.
-    """
-
-    position: Position
-
-    @classmethod
-    def of(cls, committed: Committed | None, topic: str) -> "PositionMark":
-        """Return the mark of a committed offset. None: there is no offset."""
-        if committed is None:
-            return cls(Unknown.NEW)
-        with suppress(ValueError):
-            match orjson.loads(committed.metadata):
-                case {"sink": {**positions}}:
-                    found: Any = positions.get(topic)
-                    return cls(found if isinstance(found, int) else Unknown(found))
-        return cls(Unknown.RESET)
+def position_of(committed: Committed | None, topic: str) -> Position:
+    """Return the target's position at the commit of an offset. None: there is no offset."""
+    if committed is None:
+        return Unknown.NEW
+    with suppress(ValueError):
+        match orjson.loads(committed.metadata):
+            case {"sink": {**positions}}:
+                found: Any = positions.get(topic)
+                return found if isinstance(found, int) else Unknown(found)
+    return Unknown.RESET
 
 
-def document(marks: Mapping[str, PositionMark]) -> Mapping[str, Any]:
-    """Return the JSON that is committed with the offsets of a partition."""
-    return {"sink": {topic: getattr(mark.position, "value", mark.position) for topic, mark in marks.items()}}
+def document(positions: Mapping[str, Position]) -> Mapping[str, Any]:
+    """Return the JSON that is committed with the offsets of a partition, from the target's position in each topic."""
+    return {"sink": {topic: getattr(each, "value", each) for topic, each in positions.items()}}

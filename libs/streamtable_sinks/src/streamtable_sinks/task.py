@@ -6,7 +6,7 @@ from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPart
 from streamtable.errors import ConfigurationError
 from streamtable.graph.custom_task import CommitDue, Prepared, TaskServices, Written
 from streamtable_sinks.lane import Lane, SinkParts, TargetPauses
-from streamtable_sinks.mark import PositionMark, document
+from streamtable_sinks.mark import document, position_of
 from streamtable_sinks.target import TargetOfOneSink
 
 
@@ -68,8 +68,7 @@ class SinkTasks:
         lanes: dict[str, Lane] = {}
         for topic, each in committed.items():
             place, retries = TopicPartition(topic, partition), topic != self._around.source.topic
-            mark = PositionMark.of(each, topic)
-            lanes[topic] = Lane(self._around, place, mark, self._waiting, retries=retries)
+            lanes[topic] = Lane(self._around, place, position_of(each, topic), self._waiting, retries=retries)
         return SinkTask(lanes)
 
     def close(self) -> None:

@@ -11,13 +11,8 @@ from streamtable import Avro, Codec, String
 from streamtable.errors import Migrated, Rejected
 from streamtable_sinks.target import SinkChange, SinkPartition, SinkSource, SinkTarget
 
-VALUE: Codec[Any] = Avro(
-    {
-        "type": "record",
-        "name": "Row",
-        "fields": [{"name": "number", "type": "long"}, {"name": "text", "type": ["null", "string"]}],
-    }
-)
+_FIELDS = [{"name": "number", "type": "long"}, {"name": "text", "type": ["null", "string"]}]
+VALUE: Codec[Any] = Avro({"type": "record", "name": "Row", "fields": _FIELDS})
 """The values of the suite: records with a number, and a text that may be null."""
 
 

@@ -17,8 +17,8 @@ from localstores.postgres import PostgresServer
 from localstores.proxy import Delay, Drop, Fault, Proxy, TruncatedResponse
 from streamtable import Long, Stream, String, Table
 from streamtable.errors import Migrated
-from streamtable_sinks import Sink, SinkPartition, SinkSource
-from streamtable_sinks.mark import PositionMark, Unknown
+from streamtable_sinks import Sink, SinkPartition, SinkSource, task
+from streamtable_sinks.mark import Unknown
 from streamtable_sinks.postgres import Postgres, positions
 from streamtable_sinks.target import SinkChange
 from streamtable_testing import Tester
@@ -212,7 +212,7 @@ def test_with_kafkas_offset_as_the_truth_rows_are_doubled(
     assert crashed() == [0, 1]
     with psycopg.connect(table) as session:
         session.execute("TRUNCATE events, streamtable_positions")
-    monkeypatch.setattr(PositionMark, "of", lambda *_: PositionMark(Unknown.RESET))
+    monkeypatch.setattr(task, "position_of", lambda *_: Unknown.RESET)
     assert crashed() == [0, 1, 1]
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamtable import Avro, Codec
 from streamtable.errors import ConfigurationError, Rejected
 from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
-from streamtable_sinks.columns import converted, has, key_maker, key_part, row_maker, tree_of
+from streamtable_sinks.columns import converted, key_maker, key_part, parts, row_maker, tree_of
 from streamtable_sinks.target import Changes, SinkChange, SinkSource
 
 MakeColumns = Callable[[Any, Any], Mapping[str, Any]]
@@ -37,8 +37,7 @@ class ArrowRows:
     ) -> None:
         if columns is not None and schema is None:
             raise ConfigurationError("columns= needs schema=: all files have the same columns")
-        self._key = tuple(key)
-        self._columns = columns
+        self._key, self._columns = tuple(key), columns
         self._given = schema_of(schema, "value") if isinstance(schema, Avro) else schema
         self._is_table = self._compared = False
         self._row_of: Callable[[Any], Mapping[str, Any]] | None = None
@@ -81,9 +80,7 @@ class ArrowRows:
 
     def table(self, partition: int, changes: Changes) -> pa.Table:
         """Return the rows of changes. Raises `Rejected`, with the offset if it is known which change it is."""
-        rows = self._rows(changes)
-        if self._uuids:
-            rows = [converted(row, _with_text) for row in rows]
+        rows = [self._row(each) for each in changes]
         for row, change in zip(rows, changes, strict=True):
             if not row.keys() <= self._names:
                 unknown = sorted(row.keys() - self._names)
@@ -108,13 +105,6 @@ class ArrowRows:
         known = None if change.timestamp_ms < 0 else change.timestamp_ms
         return partition, change.offset, known, change.value is None
 
-    def _rows(self, changes: Changes) -> Sequence[Mapping[str, Any]]:
-        """Return the columns that are made of keys and values."""
-        plain = self._columns is None and self._row_of is None and not self._key
-        if plain and all(type(each.value) is dict for each in changes):
-            return [each.value for each in changes]
-        return [self._row(each) for each in changes]
-
     def _compare(self, rows: Sequence[Mapping[str, Any]], made: pa.Table, changes: Changes) -> None:
         """Refuse the first value that Arrow has changed to the type of its column, which it does without an error."""
         # Python has no nanoseconds.
@@ -128,7 +118,8 @@ class ArrowRows:
     def _row(self, change: SinkChange) -> Mapping[str, Any]:
         try:
             found = {} if change.value is None and self._is_table else self._found(change)
-            return {**found, **self._key_of(change.key)} if self._key else found
+            row = {**found, **self._key_of(change.key)} if self._key else found
+            return converted(row, _with_text) if self._uuids else row
         except Exception as error:
             message = f"the row cannot be made: {type(error).__name__}: {error}"
             raise Rejected(message, offset=change.offset) from error
@@ -161,7 +152,7 @@ def _same(given: Any, found: Any) -> bool:
 
 
 def _has_uuid(codec: Codec[Any]) -> bool:
-    return has(tree_of(codec), "logicalType", "uuid")
+    return any(isinstance(each, dict) and each.get("logicalType") == "uuid" for each in parts(tree_of(codec)))
 
 
 def _with_text(value: Any) -> Any:

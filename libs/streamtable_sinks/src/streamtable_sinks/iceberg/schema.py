@@ -28,7 +28,6 @@ def fitted(name: str, needed: pa.Schema, there: pa.Schema) -> pa.Schema:
         ConfigurationError: The table lacks a column, or a field inside of one, or requires one that the sink does not fill; with
             the statements that help. Or a column has a type that changes values.
     """
-    fields = {field.name: field for field in there}
     types = {field.name: field.type for field in there}
     found = [part for each in needed for part in _unlike(each.name, each.type, types.get(each.name))]
     unfilled = [each for each in there if not each.nullable and each.name not in needed.names]
@@ -44,7 +43,7 @@ def fitted(name: str, needed: pa.Schema, there: pa.Schema) -> pa.Schema:
             f"table {name!r} has types that change values: {changed}. Give the table columns of these types, or make values of "
             "the table's types with columns= and schema="
         )
-    return pa.schema([fields[each.name] for each in needed])
+    return pa.schema([there.field(each.name) for each in needed])
 
 
 def _unlike(

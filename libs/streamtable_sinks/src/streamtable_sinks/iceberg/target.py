@@ -49,10 +49,8 @@ class Iceberg(TargetOfOneSink):
         schema: pa.Schema | Avro[Any] | None = None,
         create: bool = False,
     ) -> None:
-        self._catalog = catalog
-        self._name = table
+        self._catalog, self._name, self._create = catalog, table, create
         self._rows = ArrowRows(key, columns, schema)
-        self._create = create
         self._table: Table  # once it is open
         self._own_catalog: Catalog | None = None  # of this name
 

@@ -8,6 +8,7 @@ are merged, an entry names all files that count from then on.
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 FOLDER: Final = "_commits"
-_DIGITS: Final = 12
 _NO_RETRY: Final = (
     "PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError", "UnknownConfigurationKeyError",
 )  # fmt: skip
@@ -47,17 +47,6 @@ class CommitEntry(TargetPosition):
         """Return the entry that follows, which commits no file and merges none unless it is given."""
         return replace(self, **{"number": self.number + 1, "file": None, "files": None, **changed})
 
-    def encode(self) -> bytes:
-        return orjson.dumps({name: value for name, value in vars(self).items() if name != "number"})
-
-
-@dataclass(frozen=True)
-class LogState:
-    """The content of a log: its last entry, and the files that count, in their order."""
-
-    last: CommitEntry
-    files: Sequence[str]
-
 
 class CommitLog:
     """The log of one partition.
@@ -73,27 +62,27 @@ class CommitLog:
 
     def last(self, after: int = 0) -> CommitEntry | None:
         """Return the last entry whose number is higher than `after`; None if there is none. Raises `RetryLater`."""
-        names = list(self._names(after))
-        return self._read(max(names)) if names else None
+        return next(map(self._read, self._newest(after)), None)
 
     def append(self, entry: CommitEntry) -> bool:
         """Create an entry unless its number is taken. Returns whether it was created. Raises `RetryLater`."""
-        put, path, data = obstore.put, self._path(entry.number), entry.encode()
+        path = self._path(entry.number)
+        data = orjson.dumps({name: each for name, each in vars(entry).items() if name != "number"})
         try:
-            asked(lambda: put(self._store, path, data, mode="create", use_multipart=False))
+            asked(lambda: obstore.put(self._store, path, data, mode="create", use_multipart=False))
         except AlreadyExistsError:
             return False
         return True
 
-    def state(self) -> "LogState":
-        """Return the last entry, and the files that count. Raises `RetryLater`."""
+    def state(self) -> tuple[CommitEntry, Sequence[str]]:
+        """Return the last entry, and the files that count, in their order. Raises `RetryLater`."""
         later: list[CommitEntry] = []
-        for name in sorted(self._names(0), reverse=True):
-            later.append(self._read(name))
+        for each in self._newest(0):
+            later.append(self._read(each))
             if later[-1].files is not None:
                 break
         files = [file for entry in reversed(later) for file in (*(entry.files or ()), entry.file)]
-        return LogState(later[0] if later else CommitEntry(), [file for file in files if file is not None])
+        return later[0] if later else CommitEntry(), [file for file in files if file is not None]
 
     def replaced(self, files: Container[str], before: datetime) -> Iterator[str]:
         """Yield those of some files that had counted, and have not counted since before a time.
@@ -103,29 +92,26 @@ class CommitLog:
             before: The time.
         """
         merged: set[str] | None = None
-        for each in sorted(self._objects(0), key=lambda found: found["path"], reverse=True):
-            entry = self._read(each["path"])
+        for each in self._newest(0):
+            entry = self._read(each)
             if merged is not None:
                 named = [*(entry.files or ()), *([entry.file] if entry.file else ())]
                 yield from (file for file in named if file in files and file not in merged)
             elif entry.files is not None and each["last_modified"] < before:
                 merged = set(entry.files)
 
-    def _names(self, after: int) -> Iterator[str]:
-        return (each["path"] for each in self._objects(after))
-
-    def _objects(self, after: int) -> "Iterator[ObjectMeta]":
+    def _newest(self, after: int) -> "Sequence[ObjectMeta]":
+        """Return the entries with higher numbers than `after`, the newest first."""
         offset = self._path(after) if after else None
-        for page in asked(lambda: list(obstore.list(self._store, self._folder, offset=offset))):
-            yield from page
+        pages = asked(lambda: list(obstore.list(self._store, self._folder, offset=offset)))
+        return sorted((each for page in pages for each in page), key=lambda each: each["path"], reverse=True)
 
-    def _read(self, path: str) -> CommitEntry:
-        data = asked(lambda: bytes(obstore.get(self._store, path).bytes()))
-        number = int(path.rpartition("/")[2].removesuffix(".json"))
-        return CommitEntry(number=number, **orjson.loads(data))
+    def _read(self, there: "ObjectMeta") -> CommitEntry:
+        data = asked(lambda: bytes(obstore.get(self._store, there["path"]).bytes()))
+        return CommitEntry(number=int(Path(there["path"]).stem), **orjson.loads(data))
 
     def _path(self, number: int) -> str:
-        return f"{self._folder}/{number:0{_DIGITS}}.json"
+        return f"{self._folder}/{number:012}.json"
 
 
 def asked(request: Any) -> Any:
@@ -136,6 +122,5 @@ def asked(request: Any) -> Any:
         raise
     except BaseError as error:
         message = f"the object store: {type(error).__name__}: {str(error).splitlines()[0][:500]}"
-        if type(error).__name__ in _NO_RETRY:
-            raise ConfigurationError(message) from error
-        raise RetryLater(message) from error
+        kind = ConfigurationError if type(error).__name__ in _NO_RETRY else RetryLater
+        raise kind(message) from error

@@ -95,15 +95,12 @@ class _Compaction:
     def __init__(
         self, store: ObjectStore, place: SinkPartition, limits: CompactionLimits, progress: Progress
     ) -> None:
-        self._store = store
-        self._place = place
-        self._limits, self._progress = limits, progress
-        self._log = CommitLog(store, place)
-        self._folder = data_folder(place)
+        self._store, self._limits, self._progress = store, limits, progress
+        self._log, self._folder = CommitLog(store, place), data_folder(place)
 
     def run(self) -> Sequence[Sequence[str]]:
         """Merge the small files. Returns the groups of files that were merged."""
-        groups = self._groups(self._log.state().files)
+        groups = self._groups(self._log.state()[1])
         total, done = sum(map(len, groups)), 0
         merged: list[Sequence[str]] = []
         try:
@@ -117,8 +114,8 @@ class _Compaction:
 
     def delete_replaced(self, before: datetime) -> int:
         """Delete files whose place a merged one has taken before a time. Returns how many there were."""
-        live = set(self._log.state().files)
-        idle = {path for path, each in self._there().items() if each["last_modified"] < before} - live
+        idle = {path for path, each in self._there().items() if each["last_modified"] < before}
+        idle -= set(self._log.state()[1])
         # Of these, some may never have counted: their process may be frozen, and still commit them.
         replaced = set(self._log.replaced(idle, before)) if idle else set()
         for file in sorted(replaced):
@@ -173,14 +170,14 @@ class _Compaction:
     def _replace(self, group: Sequence[str], merged: str) -> bool:
         """Let the merged file count in place of a group. Returns False if another compaction was quicker."""
         for _ in range(_TRIES):
-            state = self._log.state()
-            if merged in state.files:
+            last, there = self._log.state()
+            if merged in there:
                 return True  # a client below has repeated a request whose answer was lost
-            at = next((at for at, file in enumerate(state.files) if file == group[0]), None)
-            if at is None or list(state.files[at : at + len(group)]) != list(group):
+            at = next((at for at, file in enumerate(there) if file == group[0]), None)
+            if at is None or list(there[at : at + len(group)]) != list(group):
                 asked(lambda: obstore.delete(self._store, merged))
                 return False
-            files = [*state.files[:at], merged, *state.files[at + len(group) :]]
-            if self._log.append(state.last.next(files=files)):
+            files = [*there[:at], merged, *there[at + len(group) :]]
+            if self._log.append(last.next(files=files)):
                 return True
         raise RetryLater("other processes write the log of commits at the same time")

@@ -26,7 +26,7 @@ def committed_files(where: str | Path | ObjectStore, *, sink: str | None = None)
         RetryLater: The object store does not answer.
     """
     store = store_at(where)
-    return [file for place in committed_places(store, sink) for file in CommitLog(store, place).state().files]
+    return [file for place in committed_places(store, sink) for file in CommitLog(store, place).state()[1]]
 
 
 def committed_places(store: ObjectStore, sink: str | None) -> list[SinkPartition]:

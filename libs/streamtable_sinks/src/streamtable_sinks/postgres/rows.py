@@ -70,10 +70,8 @@ class RowMaker:
         whole_key: bool = False,
         deletes: bool = False,
     ) -> None:
-        self._key = tuple(key.values())
-        self._key_names = tuple(key)
-        self._columns = columns
-        self._types = types
+        self._key, self._key_names = tuple(key.values()), tuple(key)
+        self._columns, self._types = columns, types
         self._row_of, self._key_row_of = row_of, key_row_of
         self._exact, self._whole_key, self._deletes = exact, whole_key, deletes
         self.names: tuple[str, ...] = ()
@@ -101,7 +99,8 @@ class RowMaker:
             values = self._values(changes, deciding=deciding)
             return CopiedRows(map(operator.add, zip(whole, strict=True), values), changes)
         # With their types, as 1 and True are equal in Python.
-        keys = [(*key, *map(type, key)) for key in self._keys(changes)]
+        made = (map(make, self._records_keys(changes)) for make in self._key)
+        keys = [(*key, *map(type, key)) for key in zip(*made, strict=True)]
         parts = operator.itemgetter(slice(len(self._key)))
         last = dict(zip(keys, changes, strict=True))
         if any(None in key for key in last):
@@ -119,9 +118,8 @@ class RowMaker:
         for change in changes:
             try:
                 list(self.rows((change,), deciding=False).written)
-            except Exception as found:  # noqa: BLE001 - the program's function may raise anything
-                why = f"{type(found).__name__}: {found}"
-                return Rejected(f"the row cannot be made: {why}", offset=change.offset)
+            except Exception as why:  # noqa: BLE001 - the program's function may raise anything
+                return Rejected(f"the row cannot be made: {type(why).__name__}: {why}", offset=change.offset)
         if isinstance(error, _VALUES_FAULT):
             return Rejected(f"a value cannot be sent to PostgreSQL: {type(error).__name__}: {error}")
         return error
@@ -136,10 +134,6 @@ class RowMaker:
             return ()
         keys = self._records_keys(changes)
         return () if any(issubclass(kind, tuple | dict | NoneType) for kind in set(map(type, keys))) else keys
-
-    def _keys(self, changes: Changes) -> Sequence[Values]:
-        keys = self._records_keys(changes)
-        return list(zip(*(map(make, keys) for make in self._key), strict=True))
 
     def _values(self, changes: Changes, *, deciding: bool) -> Iterable[Values]:
         """Return the values of the columns that are none of the key."""
@@ -189,12 +183,9 @@ class RowMaker:
     def _name(self, kind: frozenset[str]) -> None:
         others = tuple(sorted(kind.difference(self._key_names)))
         self.names, self._common, self._lead = self._key_names + others, kind, 0
-        if len(others) > 1:
-            self._take = operator.itemgetter(*others)
-        else:
-            self._take = lambda found: tuple(found[name] for name in others)
-        found = [(at, self._convert(name)) for at, name in enumerate(others)]
-        self._converts = [(at, convert) for at, convert in found if convert is not None]
+        self._take = operator.itemgetter(*others) if others[1:] else lambda row: tuple(map(row.get, others))
+        makes = enumerate(map(self._convert, others))
+        self._converts = [(at, convert) for at, convert in makes if convert is not None]
 
     def _convert(self, name: str) -> Callable[[Any], Any] | None:
         """Return the function that a column's values pass through; None: they need none."""

@@ -54,16 +54,11 @@ class TargetTable:
         """Create the table unless it is there; without the right to create one that is there already."""
         if self.columns(session):
             return
-        parts = [
-            sql.SQL("{} {}").format(
-                sql.Identifier(each.name), sql.SQL(each.type + (" NOT NULL" if each.required else ""))
-            )
-            for each in columns
-        ]
+        parts = [f"{_quoted(each.name)} {each.type}{' NOT NULL' * each.required}" for each in columns]
         if self.key:
-            parts.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
-        statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
-        session.execute(statement.format(self.identifier, sql.SQL(", ").join(parts)))
+            parts.append(f"PRIMARY KEY ({', '.join(map(_quoted, self.key))})")
+        statement = f"CREATE TABLE IF NOT EXISTS {self.identifier.as_string()} ({', '.join(parts)})"
+        session.execute(statement)
 
     def identity(self, session: Session) -> str:
         """Return the name with the schema, whatever the search path is, and the oid: a table that is created again has another."""
@@ -148,16 +143,10 @@ class TargetTable:
 
     def _merge(self, names: Sequence[str]) -> sql.Composed:
         others = [name for name in names if name not in self.key]
-        new = [sql.SQL("EXCLUDED.{}").format(sql.Identifier(name)) for name in others]
-        update = sql.SQL("UPDATE SET ({}) = ROW ({})").format(_listed(others), sql.SQL(", ").join(new))
-        return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
-            self.identifier,
-            _listed(names),
-            _listed(names),
-            _WRITTEN,
-            _listed(self.key),
-            update if others else sql.SQL("NOTHING"),
-        )
+        new = sql.SQL(", ").join(sql.SQL("EXCLUDED.{}").format(sql.Identifier(name)) for name in others)
+        action = sql.SQL("UPDATE SET ({}) = ROW ({})" if others else "NOTHING").format(_listed(others), new)
+        merge = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2} ON CONFLICT ({3}) DO {4}")
+        return merge.format(self.identifier, _listed(names), _WRITTEN, _listed(self.key), action)
 
     def _copy(
         self,

@@ -68,9 +68,7 @@ class Postgres(TargetOfOneSink):
         )
         self._by_name = not isinstance(key, Mapping)
         self.replaces_rows = bool(names)
-        self._columns = columns
-        self._types = types
-        self._create = create
+        self._columns, self._types, self._create = columns, types, create
         self._timeouts = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
         self._rows = RowMaker(self._key, columns, {})
         self._identity = ""  # of the table, when a partition was taken last
