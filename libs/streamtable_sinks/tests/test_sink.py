@@ -1,14 +1,18 @@
 """A sink on the Tester: batches, crashes, resets, dead letters, other owners."""
 
+import json
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamtable import Group, Input, Long, OnError, Persist, Stream, String
+from streamtable import Avro, Group, Input, Long, OnError, Persist, Stream, String
+from streamtable.base.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
 from streamtable.base.types import Committed, NextOffset, TopicPartition
 from streamtable.errors import HandlerFailed, InputLost, Rejected, RetryLater, StateLost
+from streamtable_codecs import Confluent, FileRegistry
 from streamtable_sinks import BatchTooSlow, MemoryTarget, Sink, SinkChange, SinkPartition, TakenPartition
 from streamtable_sinks.lane import LaneStage
 from streamtable_testing import Tester
@@ -421,6 +425,30 @@ def test_a_replayed_dead_letter_of_a_stream_is_written(tester: Tester) -> None:
     tester.advance(2)
     assert values(target) == [1, 7]
     assert "does not come from this partition" in tester.dead_letters(out)[-1].reason
+
+
+def test_a_replayed_dead_letter_with_its_schema_id_in_a_header_is_written(
+    tester: Tester, tmp_path: Path
+) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+    registry = tmp_path / "registry.json"
+    registry.write_text(json.dumps({"schemas": {"7": schema}, "subjects": {"orders-value": 7}}))
+    orders: Stream[str, Any] = Stream("orders", String(), Avro(schema, Confluent(FileRegistry(registry))))
+    target = MemoryTarget()
+    out = Sink("out", orders, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    schema_id = ("__value_schema_id", b"\0\0\0\0\7")
+    origin = [
+        (ORIGIN_TOPIC, b"orders"),
+        (ORIGIN_PARTITION, b"0"),
+        (ORIGIN_OFFSET, b"0"),
+        (ORIGIN_TIMESTAMP, b"5"),
+    ]
+    tester.emit_raw("orders", b"k", b"\2a", headers=[schema_id])
+    tester.emit_raw("out-retry", b"k", b"\2a", headers=[schema_id, *origin])  # as from the origin
+    tester.advance(2)
+    assert values(target) == [{"id": "a"}, {"id": "a"}]
+    assert tester.dead_letters(out) == []
 
 
 def test_a_replayed_dead_letter_has_the_place_and_the_time_of_its_record(tester: Tester) -> None:

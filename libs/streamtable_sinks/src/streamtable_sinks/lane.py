@@ -12,6 +12,7 @@ from microbatch.limits import Limits
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import Origin
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.message import prefix_header, with_prefixes
 from streamtable.base.types import NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import (
     DeserializationError,
@@ -322,9 +323,10 @@ class Lane:
     def _decoded(self, chunks: list[Chunk]) -> DecodedChanges:
         if not self._retries:
             return decoded(self._around.source, chunks, self._refused)
+        header = prefix_header(self._around.source.value)
         # One by one, since each may come from another place.
         chunks_of_one = [
-            Chunk(chunk.records.part(index, index + 1), chunk.arrived, 0)
+            Chunk(with_prefixes(chunk.records.part(index, index + 1), header), chunk.arrived, 0)
             for chunk in chunks
             for index in range(len(chunk.records))
         ]
