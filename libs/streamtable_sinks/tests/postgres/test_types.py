@@ -17,6 +17,12 @@ from streamtable_testing import Tester
 
 EVENTS: Stream[str, int] = Stream("events", String(), Long())
 EAST = timezone(timedelta(hours=5))
+DOMAINS = """
+    CREATE DOMAIN price AS numeric(10,2);
+    CREATE DOMAIN special_price AS price;
+    CREATE DOMAIN prices AS price[];
+    CREATE DOMAIN document AS jsonb;
+"""
 
 
 @pytest.mark.parametrize(
@@ -39,12 +45,36 @@ EAST = timezone(timedelta(hours=5))
         ("date", "2026-01-01T02:00:00Z"),
         ("time", time(1, tzinfo=EAST)),
         ("time", datetime(2026, 1, 1, 2, tzinfo=UTC)),
+        ("real", 2**24 + 1),
+        ("real", Decimal("0.123456789")),
+        ("money", Decimal("1.005")),
+        ("price", Decimal("1.005")),
+        ("special_price", Decimal("1.005")),
+        ("price[]", [None, Decimal("1.005")]),
+        ("prices", [[Decimal(1)], [Decimal("1.005")]]),
+        ("numeric(10,2)[]", "{1.005}"),
+        ("double precision[]", [2**53 + 1]),
+        ("timestamptz[]", [datetime(2026, 1, 1, 5)]),  # noqa: DTZ001 - that is the question
+        ("interval(0)", timedelta(seconds=1.6)),
+        ("varchar(3)", "abc  "),
+        ("name", "x" * 64),
+        ('"char"', "ab"),
+        ("time", 120_000),
+        ("date", 20_260_101),
+        ("timestamp", "2026-01-01 00:00:00 Europe/Paris"),
+        ("timestamp", "2026-01-01T00:00:00.1234567"),
+        ("date", "Jan 1 2026 10:00"),
+        ("bytea", 5),
+        ("bytea", [1, 2]),
+        ("text", True),
+        ("text", [1, 2]),
+        ("oid", -1),
     ],
 )
 def test_a_value_that_the_type_of_its_column_would_change_is_a_dead_letter(
     kind: str, value: Any, tester: Tester, database: str, postgres: type[Postgres]
 ) -> None:
-    run(database, f"CREATE TABLE events (n bigint, part {kind})")
+    run(database, f"{DOMAINS} CREATE TABLE events (n bigint, part {kind})")
     make = lambda _, n: {"n": n, "part": value if n == 1 else None}  # noqa: E731 - short
     out = Sink("out", EVENTS, postgres(database, "events", columns=make), max_wait=0.0)
     tester.create(EVENTS, partitions=1)
@@ -74,12 +104,25 @@ def test_a_value_that_the_type_of_its_column_would_change_is_a_dead_letter(
         ("date", date(2026, 1, 2), date(2026, 1, 2)),
         ("time", "01:02:03", time(1, 2, 3)),
         ("real", 0.1, 0.1),
+        ("real", 2**24, 2.0**24),
+        ("real", Decimal("0.1"), 0.1),
+        ("price", Decimal("1.00"), Decimal(1)),
+        ("numeric(10,2)[]", [Decimal("1.5"), None], [Decimal("1.5"), None]),
+        ("text[]", "{a,b}", ["a", "b"]),
+        ("text[]", ["a", None], ["a", None]),
+        ("document", '{"a": 1}', {"a": 1}),
+        ("interval(0)", timedelta(seconds=2), timedelta(seconds=2)),
+        ("interval", "90 minutes", timedelta(minutes=90)),
+        ("varchar(3)", "abc", "abc"),
+        ("character varying", "abc  ", "abc  "),
+        ("text", 5, "5"),
+        ("timestamp", "2026-01-01T00:00:00.1234560", datetime(2026, 1, 1, 0, 0, 0, 123456)),  # noqa: DTZ001 - in no zone
     ],
 )  # fmt: skip
 def test_a_value_that_the_type_of_its_column_keeps_is_written(
     kind: str, value: Any, read: Any, tester: Tester, database: str, postgres: type[Postgres]
 ) -> None:
-    run(database, f"CREATE TABLE events (part {kind})")
+    run(database, f"{DOMAINS} CREATE TABLE events (part {kind})")
     target = postgres(database, "events", columns=lambda _, __: {"part": value})
     tester.run(Sink("out", EVENTS, target, max_wait=0.0), partitions=1)
     tester.emit(EVENTS, "a", 1)
@@ -104,8 +147,10 @@ def of(kind: str, name: str) -> Codec[Any]:
         (of("bytes", "none"), "text"),
         (of("long", "local-timestamp-micros"), "timestamptz"),
         (of("long", "timestamp-micros"), "date"),
+        (of("long", "none"), "time"),
+        (of("boolean", "none"), "text"),
     ],
-    ids=["text", "bytes", "local-time", "time"],
+    ids=["text", "bytes", "local-time", "time", "number", "boolean"],
 )
 def test_a_column_whose_type_changes_each_value_of_the_codec_is_refused_at_the_start(
     value: Codec[Any], kind: str, database: str, postgres: type[Postgres]

@@ -19,8 +19,13 @@ log = structlog.get_logger()
 _WRITTEN: Final = sql.Identifier("pg_temp", "streamtable_written")
 _DELETED: Final = sql.Identifier("pg_temp", "streamtable_deleted")
 _COLUMNS: Final = """
-    SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = ''
+    SELECT attname, (WITH RECURSIVE base(type, modifier, dims, depth) AS (SELECT atttypid, atttypmod, '', 0 UNION ALL
+        SELECT CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END, CASE typtype WHEN 'd' THEN typtypmod ELSE modifier END,
+        dims || CASE typtype WHEN 'd' THEN '' ELSE '[]' END, depth + 1 FROM base JOIN pg_type ON pg_type.oid = base.type
+        WHERE typbasetype NOT IN (0, 'json'::regtype, 'jsonb'::regtype) OR (typtype = 'b' AND typcategory = 'A'))
+    SELECT format_type(type, modifier) || dims FROM base ORDER BY depth DESC LIMIT 1), attnotnull AND NOT atthasdef AND attidentity = ''
     FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+"""With the type that a domain, or a domain of parts of an array, is made of. A domain of JSON takes texts, as any unknown type."""
 _IDENTITY: Final = """
     SELECT format('%%I.%%I, oid %%s', nspname, relname, pg_class.oid)
     FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = %s::regclass"""

@@ -1,12 +1,16 @@
 """The columns that a source needs, from the types of its keys and values, and how they differ from a table's."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
+from struct import pack, unpack
 from typing import Any, Final
+
+import psycopg
 
 from streamtable import Codec
 from streamtable_sinks.columns import fields_of
@@ -23,7 +27,8 @@ _LOGICAL: Final = {
 _STRUCTURED: Final = "jsonb"
 _HOUR: Final = datetime(2026, 1, 1, 1, tzinfo=UTC)
 _EXAMPLES: Final[Mapping[str, Any]] = {
-    "text": "", "bytea": b"", "date": _HOUR.date(), _LOCAL: _HOUR.replace(tzinfo=None), _ZONED: _HOUR,
+    "text": "", "bytea": b"", "date": _HOUR.date(), _LOCAL: _HOUR.replace(tzinfo=None), _ZONED: _HOUR, _TIME: time(1),
+    "boolean": True, "integer": 0, "bigint": 0, "real": 0.0, "double precision": 0.0, "numeric": Decimal(0),
 }  # fmt: skip
 """Values of types of the source: a column that would change one of them changes nearly all."""
 _MODIFIER: Final = re.compile(r" ?\(([^)]*)\)")
@@ -77,21 +82,18 @@ def keeping(kind: str) -> Callable[[Any], bool] | None:
     PostgreSQL reads each value from its text, and cuts what the type has no place for. A float is rounded to the digits of any type.
     """
     base, found = _MODIFIER.sub("", kind), _MODIFIER.search(kind)
-    if base == "numeric" and found:
-        return partial(_keeps_digits, int(found[1].partition(",")[2] or 0))
-    if base == "double precision":
-        return lambda value: (number := _exact(value)) is None or number == Decimal(repr(float(number)))
-    if base.startswith(("date", "time")):
-        return partial(_keeps_time, base, int(found[1]) if found else 6)
-    other = {"bytea": str, "text": bytes, "character varying": bytes}.get(base)
-    return None if other is None else lambda value: not isinstance(value, other)
+    size = int(found[1].rpartition(",")[2]) if found else math.inf
+    if kind.endswith("[]"):
+        part = keeping(kind[:-2])
+        return part and partial(_keeps_parts, part, kind in {"text[]", "character varying[]"})
+    return partial(_CHECKS[base], size) if base in _CHECKS else None
 
 
 def changed(needed: Sequence[Column], there: Mapping[str, Column]) -> Iterator[tuple[str, str, str]]:
     """Yield the columns whose type changes the values of the source, with that type, and with the source's."""
     for name, kind in ((each.name, each.type) for each in needed if each.name in there):
-        keeps = keeping(there[name].type)
-        if keeps is not None and kind in _EXAMPLES and not keeps(_EXAMPLES[kind]):
+        keeps, example = keeping(there[name].type), _EXAMPLES.get(_MODIFIER.sub("", kind))
+        if keeps is not None and example is not None and not keeps(example):
             yield name, there[name].type, kind
 
 
@@ -104,25 +106,62 @@ def _exact(value: Any) -> Decimal | None:
     return number if number is not None and number.is_finite() else None
 
 
-def _keeps_digits(scale: int, value: Any) -> bool:
+def _keeps_digits(scale: float, value: Any) -> bool:
     if (number := _exact(value)) is None:
         return True
     _, digits, exponent = number.as_tuple()
     beyond = -int(exponent) - scale
-    return beyond <= 0 or not any(digits[-beyond:])
+    return beyond <= 0 or not any(digits[-int(beyond) :])
 
 
-def _keeps_time(base: str, digits: int, value: Any) -> bool:
-    if isinstance(value, str):
+def _keeps_number(shown: Callable[[float], str], _: float, value: Any) -> bool:
+    return (number := _exact(value)) is None or number == Decimal(shown(float(number)))
+
+
+def _shown_by_real(number: float) -> str:
+    """Return the shortest text of the four bytes that hold a number."""
+    held = pack("f", number)
+    texts = (f"{unpack('f', held)[0]:.{digits}g}" for digits in range(6, 10))
+    return next(text for text in texts if pack("f", float(text)) == held)
+
+
+def _keeps_text(longest: float, value: Any) -> bool:
+    return not isinstance(value, bool | bytes | bytearray | list | tuple) and len(str(value)) <= longest
+
+
+def _keeps_parts(keeps: Callable[[Any], bool], as_text: bool, value: Any) -> bool:  # noqa: FBT001 - of a partial
+    if not isinstance(value, list):
+        return as_text
+    arrays = partial(_keeps_parts, keeps, as_text)
+    return all(each is None or (arrays if isinstance(each, list) else keeps)(each) for each in value)
+
+
+def _keeps_time(base: str, digits: float, value: Any) -> bool:
+    if isinstance(value, str) and value not in {"", "infinity", "-infinity"}:
         try:
-            value = (time if base.startswith("time ") else datetime).fromisoformat(value)
+            read = (time if base.startswith("time ") else datetime).fromisoformat(value)
         except ValueError:
-            return True  # PostgreSQL refuses it, or knows more forms
-    if base == "date":
-        return not isinstance(value, datetime) or value.timetz() == time()
+            return False  # PostgreSQL refuses it, or knows the form and may drop a part
+        return not re.search(r"[.,]\d{6,}[1-9]", value) and _keeps_time(base, digits, read)
     if not isinstance(value, datetime | time):
-        return not isinstance(value, date) or not base.endswith(" with time zone")
-    if value.microsecond % 10 ** (6 - digits) or (isinstance(value, datetime) and base.startswith("time ")):
+        return isinstance(value, str) or (isinstance(value, date) and base in {"date", _LOCAL})
+    if base == "date":
+        return isinstance(value, datetime) and value.timetz() == time()
+    unit = 10 ** (6 - min(digits, 6))
+    if value.microsecond % unit or (isinstance(value, datetime) and base.startswith("time ")):
         return False
     offset = value.utcoffset()
     return offset is not None if base.endswith(" with time zone") else not offset
+
+
+_CHECKS: Final[Mapping[str, Callable[[float, Any], bool]]] = {
+    "numeric": _keeps_digits, "money": lambda _, value: _keeps_digits(2, value),
+    "real": partial(_keeps_number, _shown_by_real), "double precision": partial(_keeps_number, repr),
+    "text": _keeps_text, "character varying": _keeps_text, "character": _keeps_text,
+    "name": lambda _, value: len(str(value).encode()) <= 63, '"char"': lambda _, value: len(str(value).encode()) <= 1,  # noqa: PLR2004
+    "bytea": lambda _, value: isinstance(value, bytes | bytearray | memoryview | psycopg.Binary),
+    "interval": lambda digits, value: not isinstance(value, timedelta) or not value.microseconds % 10 ** (6 - min(digits, 6)),
+    "oid": lambda _, value: not str(value).startswith("-"),
+    **{base: partial(_keeps_time, base) for base in ("date", _ZONED, _LOCAL, _TIME, "time with time zone")},
+}  # fmt: skip
+"""Whether a type keeps a value, by the number in its modifier; infinite if it has none."""
