@@ -175,6 +175,23 @@ def test_a_text_that_is_no_unicode_is_a_dead_letter_and_the_other_rows_are_writt
     assert "surrogates not allowed" in letter.reason
 
 
+def test_a_value_that_is_nested_too_deep_for_json_is_a_dead_letter_and_the_other_rows_are_written(
+    tester: Tester, database: str, postgres: type[Postgres]
+) -> None:
+    run(database, "CREATE TABLE events (serial bigserial, value jsonb)")
+    events: Stream[str, Any] = Stream("events", String(), Json())
+    out = Sink("out", events, postgres(database, "events", columns=lambda _, value: {"value": value}))
+    tester.create(events, partitions=1)
+    for value in (b"1", b"[" * 1_015 + b"]" * 1_015, b"2"):
+        tester.emit_raw("events", b"a", value)
+    tester.run(out)
+    tester.advance(2)
+    assert rows(database, "SELECT value FROM events ORDER BY serial") == [(1,), (2,)]
+    (letter,) = tester.dead_letters(out)
+    assert letter.origin.offset == 1
+    assert "RecursionError" in letter.reason
+
+
 @pytest.fixture
 def writer(database: str) -> Iterator[str]:
     """The URL of a role that may write the tables `events` and `streamtable_positions`, and create none."""

@@ -19,8 +19,8 @@ from streamtable_sinks.target import Changes
 MakeRow = Callable[[Any, Any], Mapping[str, Any]]
 MakeKey = Mapping[str, Callable[[Any], Any]]
 JSON_TYPES = ("json", "jsonb")
-_VALUES_FAULT = (TypeError, ValueError, ArithmeticError)
-"""A text that is no Unicode is a ValueError, for example."""
+_VALUES_FAULT = (TypeError, ValueError, ArithmeticError, RecursionError)
+"""A text that is no Unicode is a ValueError, for example, and arrays in a thousand others are a RecursionError."""
 
 Values = tuple[Any, ...]
 _KEY, _VALUE = operator.attrgetter("key"), operator.attrgetter("value")
