@@ -204,6 +204,34 @@ def test_a_value_that_is_the_same_in_the_type_of_its_column_is_written(
     assert read_rows(tmp_path)["n"].to_pylist() == [read]
 
 
+def test_a_value_that_is_nested_too_deep_to_be_shown_is_a_dead_letter(tester: Tester, tmp_path: Path) -> None:
+    deep: Any = []
+    for _ in range(5_000):
+        deep = [deep]
+    make = lambda _, number: {"n": {"a": number, **({"b": deep} if number == 1 else {})}}  # noqa: E731 - short
+    out = Sink("out", EVENTS, Parquet(tmp_path, columns=make, schema=pa.schema([("n", NAMED)])))
+    tester.create(EVENTS, partitions=1)
+    tester.emit_many(EVENTS, [("a", 0), ("a", 1), ("a", 2)])
+    tester.run(out)
+    tester.advance(2)
+    assert read_rows(tmp_path)["n"].to_pylist() == [{"a": 0}, {"a": 2}]
+    assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
+
+
+@pytest.mark.parametrize("row", [None, [], 5, {5: 1, "x": 2}], ids=["none", "list", "number", "names"])
+def test_a_row_that_names_no_columns_of_the_schema_is_a_dead_letter(
+    row: Any, tester: Tester, tmp_path: Path
+) -> None:
+    make: Any = lambda _, number: row if number == 1 else {"n": number}  # noqa: E731 - short
+    out = Sink("out", EVENTS, Parquet(tmp_path, columns=make, schema=pa.schema([("n", pa.int64())])))
+    tester.create(EVENTS, partitions=1)
+    tester.emit_many(EVENTS, [("a", 0), ("a", 1), ("a", 2)])
+    tester.run(out)
+    tester.advance(2)
+    assert read_rows(tmp_path)["n"].to_pylist() == [0, 2]
+    assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
+
+
 def test_nanoseconds_are_written_as_the_numbers_that_they_are(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.timestamp("ns"))])
     target = Parquet(tmp_path, columns=lambda _, value: {"n": value}, schema=schema)

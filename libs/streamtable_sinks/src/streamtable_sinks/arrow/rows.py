@@ -83,7 +83,7 @@ class ArrowRows:
         rows = [self._row(each) for each in changes]
         for row, change in zip(rows, changes, strict=True):
             if not row.keys() <= self._names:
-                unknown = sorted(row.keys() - self._names)
+                unknown = sorted(map(str, row.keys() - self._names))
                 raise Rejected(f"the schema has no columns {unknown}", offset=change.offset)
         try:
             made = pa.Table.from_pylist(rows, schema=self._needed)
@@ -93,7 +93,7 @@ class ArrowRows:
             for field, values in zip(self._places, columns, strict=False):  # a stream has no deletions
                 made = made.append_column(field, pa.array(values, field.type))
             made = made.cast(pa.schema([field.with_nullable(True) for field in self.schema]))
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        except (pa.ArrowException, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise Rejected(f"the rows do not fit the schema: {error}") from error
         empty = [field.name for field in self.schema if not field.nullable and made[field.name].null_count]
         if empty:
@@ -118,7 +118,7 @@ class ArrowRows:
     def _row(self, change: SinkChange) -> Mapping[str, Any]:
         try:
             found = {} if change.value is None and self._is_table else self._found(change)
-            row = {**found, **self._key_of(change.key)} if self._key else found
+            row = {**found, **self._key_of(change.key)} if self._key else {**found}
             return converted(row, _with_text) if self._uuids else row
         except Exception as error:
             message = f"the row cannot be made: {type(error).__name__}: {error}"
