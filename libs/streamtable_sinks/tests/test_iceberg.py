@@ -411,6 +411,22 @@ def test_times_in_milliseconds_are_the_same_times_in_a_table_of_microseconds(
     assert row["_timestamp"].timestamp() == 1_700_000_000.456
 
 
+def test_a_table_is_created_with_microseconds_for_nanoseconds_and_smaller_parts_are_dead_letters(
+    catalogs: MakeCatalog, tester: Tester
+) -> None:
+    schema = pa.schema([("at", pa.timestamp("ns", "UTC"))])
+    make = lambda _, value: {"at": value}  # noqa: E731 - short
+    target = Iceberg(catalogs(), "lake.events", columns=make, schema=schema, create=True)
+    out = Sink("out", EVENTS, target, max_wait=0.0)
+    tester.run(out, partitions=1)
+    tester.emit_many(EVENTS, [("a", 1_700_000_000_123_000), ("a", 1 << 62)])
+    tester.advance(2)
+    rows = read(catalogs())
+    assert rows["at"].type == pa.timestamp("us", "UTC")
+    assert rows["at"].cast(pa.int64()).to_pylist() == [1_700_000_000_123]
+    assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
+
+
 def test_a_table_that_is_missing_and_a_store_that_is_away_are_told_apart(catalogs: MakeCatalog) -> None:
     source = SinkSource("out", "events", False, String(), Long())
     with pytest.raises(ConfigurationError, match="NoSuchTable"):

@@ -158,6 +158,13 @@ NAMED = pa.struct([("a", pa.int64())])
         (pa.time32("ms"), time(0, 0, 0, 1999)),
         (pa.time64("us"), time(1, tzinfo=EAST)),
         (pa.duration("ms"), timedelta(microseconds=1999)),
+        (pa.timestamp("ns"), datetime(2026, 1, 1, 12, tzinfo=EAST)),
+        (pa.timestamp("ns", "UTC"), datetime(2026, 1, 1, 12)),  # noqa: DTZ001 - that is the question
+        (pa.list_(pa.timestamp("ns", "UTC"), 2), [1_001, datetime(2026, 1, 1, 12)]),  # noqa: DTZ001 - the same
+        (
+            pa.struct([("at", pa.timestamp("ns")), ("day", pa.date32())]),
+            {"day": datetime(2026, 1, 1, 5, tzinfo=UTC)},
+        ),
     ],
     ids=str,
 )

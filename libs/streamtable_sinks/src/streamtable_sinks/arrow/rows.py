@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamtable import Avro, Codec
 from streamtable.errors import ConfigurationError, Rejected
-from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of
+from streamtable_sinks.arrow.schema import DELETED, PLACE, schema_of, with_micros
 from streamtable_sinks.columns import converted, key_maker, key_part, parts, row_maker, tree_of
 from streamtable_sinks.target import Changes, SinkChange, SinkSource
 
@@ -107,12 +107,15 @@ class ArrowRows:
 
     def _compare(self, rows: Sequence[Mapping[str, Any]], made: pa.Table, changes: Changes) -> None:
         """Refuse the first value that Arrow has changed to the type of its column, which it does without an error."""
-        # Python has no nanoseconds.
-        names = [each.name for each in self._needed if "[ns" not in str(each.type)]
-        for row, kept, change in zip(rows, made.select(names).to_pylist(), changes, strict=True):
-            for name, found in kept.items():
-                if not _same(row.get(name), found):
-                    message = f"the column {name!r} would change {row[name]!r:.100} to {found!r:.100}"
+        try:
+            found = made.to_pylist()
+        except ValueError:  # a number of nanoseconds, which Python has no time of
+            micros = pa.schema([each.with_type(with_micros(each.type)) for each in made.schema])
+            found = made.cast(micros, safe=False).to_pylist()
+        for row, kept, change in zip(rows, found, changes, strict=True):
+            for name, value in kept.items():
+                if not _same(row.get(name), value):
+                    message = f"the column {name!r} would change {row[name]!r:.100} to {value!r:.100}"
                     raise Rejected(message, offset=change.offset)
 
     def _row(self, change: SinkChange) -> Mapping[str, Any]:

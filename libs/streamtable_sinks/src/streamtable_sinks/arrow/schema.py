@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from streamtable import Codec
 from streamtable_sinks.columns import fields_of
@@ -31,6 +32,22 @@ def schema_of(codec: Codec[Any], single: str) -> pa.Schema | None:
     """Return the schema of values of a codec; None if it is not known. `single`: the column of a value that is no record."""
     found = fields_of(codec, single)
     return None if found is None else pa.schema([pa.field(name, _type(node)) for name, node in found])
+
+
+def with_micros(kind: pa.DataType) -> pa.DataType:
+    """Return a type with microseconds in the place of nanoseconds, and for all times of day."""
+    if kinds.is_struct(kind):
+        return pa.struct([each.with_type(with_micros(each.type)) for each in kind])
+    if kinds.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(with_micros(kind.item_type)))
+    if hasattr(kind, "value_field"):
+        part = kind.value_field.with_type(with_micros(kind.value_type))
+        return pa.list_(part, getattr(kind, "list_size", -1))
+    if kinds.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return (
+        pa.time64("us") if kinds.is_time(kind) else pa.duration("us") if kind == pa.duration("ns") else kind
+    )
 
 
 def _type(node: Any) -> pa.DataType:

@@ -79,14 +79,3 @@ def _sql(kind: pa.DataType) -> str:
     if kinds.is_timestamp(kind):
         return "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
     return _SQL.get(str(kind), str(kind).upper())
-
-
-def with_micros(kind: pa.DataType) -> pa.DataType:
-    """Return a type with times of day in microseconds, as all are in Iceberg."""
-    if kinds.is_struct(kind):
-        return pa.struct([each.with_type(with_micros(each.type)) for each in kind])
-    if kinds.is_list(kind):
-        return pa.list_(kind.value_field.with_type(with_micros(kind.value_type)))
-    if kinds.is_map(kind):
-        return pa.map_(kind.key_field, kind.item_field.with_type(with_micros(kind.item_type)))
-    return pa.time64("us") if kinds.is_time32(kind) else kind

@@ -12,10 +12,11 @@ from pyiceberg.table import Table
 from streamtable import Avro
 from streamtable.errors import RetryLater
 from streamtable_sinks.arrow.rows import ArrowRows, MakeColumns
+from streamtable_sinks.arrow.schema import with_micros
 from streamtable_sinks.iceberg.commit import committed, write_files
 from streamtable_sinks.iceberg.errors import answered
 from streamtable_sinks.iceberg.positions import SnapshotPositions
-from streamtable_sinks.iceberg.schema import fitted, with_micros
+from streamtable_sinks.iceberg.schema import fitted
 from streamtable_sinks.target import Changes, SinkPartition, SinkSource, TakenPartition, TargetOfOneSink
 
 _TRIES: Final = 10
