@@ -239,6 +239,28 @@ def test_a_row_that_names_no_columns_of_the_schema_is_a_dead_letter(
     assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [["null", "string", "bytes"], {"type": "array", "items": ["string", "bytes"]}],
+    ids=["union", "array"],
+)
+def test_bytes_of_a_union_whose_column_is_a_text_are_a_dead_letter(
+    kind: Any, tester: Tester, tmp_path: Path
+) -> None:
+    value = Avro({"type": "record", "name": "Event", "fields": [{"name": "part", "type": kind}]})
+    events: Stream[str, Any] = Stream("events", String(), value)
+    out = Sink("out", events, Parquet(tmp_path))
+    tester.create(events, partitions=1)
+    parts: list[Any] = ["abc", b"abc", "d"]
+    if isinstance(kind, dict):
+        parts = [[each] for each in parts]
+    tester.emit_many(events, [("a", {"part": each}) for each in parts])
+    tester.run(out)
+    tester.advance(2)
+    assert read_rows(tmp_path)["part"].to_pylist() == [parts[0], parts[2]]
+    assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
+
+
 def test_nanoseconds_are_written_as_the_numbers_that_they_are(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.timestamp("ns"))])
     target = Parquet(tmp_path, columns=lambda _, value: {"n": value}, schema=schema)

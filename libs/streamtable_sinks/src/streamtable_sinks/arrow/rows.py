@@ -59,7 +59,8 @@ class ArrowRows:
         of_key = {} if own is None or len(own) < len(self._key) else {each.name: each for each in own}
         of_value = {} if values is None else {each.name: each for each in values}
         typed = {**of_value, **of_key} if self._given is None else {**of_key, **of_value}
-        self._compared = self._given is not None or not of_key.keys() >= {*self._key}
+        own_types = self._given is None and of_key.keys() >= {*self._key}
+        self._compared = not own_types or _has_text_of_many(source.value) or _has_text_of_many(source.key)
         if values is None or not typed.keys() >= {*self._key}:
             raise ConfigurationError(
                 f"the columns of sink {source.sink!r} are not known: give columns= and schema=, with the key's too"
@@ -156,6 +157,11 @@ def _same(given: Any, found: Any) -> bool:
 
 def _has_uuid(codec: Codec[Any]) -> bool:
     return any(isinstance(each, dict) and each.get("logicalType") == "uuid" for each in parts(tree_of(codec)))
+
+
+def _has_text_of_many(codec: Codec[Any]) -> bool:
+    """Return whether values have a union of several types, whose column is a text: bytes would be one, too."""
+    return any(isinstance(each, list) and len(each) - ("null" in each) > 1 for each in parts(tree_of(codec)))
 
 
 def _with_text(value: Any) -> Any:
