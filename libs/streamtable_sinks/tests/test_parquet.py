@@ -261,6 +261,13 @@ def test_bytes_of_a_union_whose_column_is_a_text_are_a_dead_letter(
     assert [letter.origin.offset for letter in tester.dead_letters(out)] == [1]
 
 
+def test_a_decimal_of_more_digits_than_arrow_has_is_refused_at_the_start(tmp_path: Path) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 80}
+    value = Avro({"type": "record", "name": "Event", "fields": [{"name": "total", "type": kind}]})
+    with pytest.raises(ConfigurationError, match=r"'total'.* 76.*columns="):
+        Parquet(tmp_path).open(SinkSource("out", "events", False, String(), value))
+
+
 def test_nanoseconds_are_written_as_the_numbers_that_they_are(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.timestamp("ns"))])
     target = Parquet(tmp_path, columns=lambda _, value: {"n": value}, schema=schema)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from streamtable import Codec
+from streamtable.errors import ConfigurationError
 from streamtable_sinks.columns import fields_of
 
 _KINDS: Final = {
@@ -31,7 +32,7 @@ DELETED: Final = pa.field("_deleted", pa.bool_())
 def schema_of(codec: Codec[Any], single: str) -> pa.Schema | None:
     """Return the schema of values of a codec; None if it is not known. `single`: the column of a value that is no record."""
     found = fields_of(codec, single)
-    return None if found is None else pa.schema([pa.field(name, _type(node)) for name, node in found])
+    return None if found is None else pa.schema([_field(name, node) for name, node in found])
 
 
 def with_micros(kind: pa.DataType) -> pa.DataType:
@@ -50,6 +51,13 @@ def with_micros(kind: pa.DataType) -> pa.DataType:
     )
 
 
+def _field(name: str, node: Any) -> pa.Field:
+    try:
+        return pa.field(name, _type(node))
+    except ValueError as error:
+        raise ConfigurationError(f"no type for {name!r}, {error}: give columns= and schema=") from error
+
+
 def _type(node: Any) -> pa.DataType:
     if isinstance(node, list):
         values = [kind for kind in node if kind != "null"]
@@ -64,7 +72,7 @@ def _complex(node: Any) -> pa.DataType:
         return make(node["precision"], node.get("scale", 0))
     match node["type"]:
         case "record":
-            return pa.struct([pa.field(field["name"], _type(field["type"])) for field in node["fields"]])
+            return pa.struct([_field(field["name"], field["type"]) for field in node["fields"]])
         case "array":
             return pa.list_(_type(node["items"]))
         case "map":
