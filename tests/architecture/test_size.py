@@ -26,7 +26,7 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_290,  # aim 3,000
     "libs/servicekit": 5_972,  # aim 6,000
-    "libs/streamtable_sinks": 2_508,
+    "libs/streamtable_sinks": 2_503,
     "libs/streamtable_capture": 1_850,
     "spark": 4_392,  # aim 3,200
     "services/click_count": 481,  # aim 300

@@ -268,6 +268,31 @@ def test_a_decimal_of_more_digits_than_arrow_has_is_refused_at_the_start(tmp_pat
         Parquet(tmp_path).open(SinkSource("out", "events", False, String(), value))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((pa.decimal128(20, 2), Decimal("123456789012345678.91")), (pa.float64(), 0.5)),
+        ((pa.list_(pa.decimal128(20, 2)), [Decimal("0.1")]), (pa.list_(pa.float64()), [0.5])),
+        ((pa.int64(), 2**53 + 1), (pa.float64(), 0.5)),
+        ((pa.string(), "a"), (pa.binary(), b"\xff")),
+        ((pa.timestamp("us"), datetime(2026, 1, 1)), (pa.date32(), date(2026, 1, 1))),  # noqa: DTZ001 - in no zone
+    ],
+    ids=["decimals", "lists", "numbers", "texts", "times"],
+)
+def test_files_with_a_column_whose_types_have_none_in_common_that_keeps_all_values_are_not_read_as_one(
+    one: tuple[pa.DataType, Any], other: tuple[pa.DataType, Any], tmp_path: Path
+) -> None:
+    for name, (kind, value) in (("a", one), ("b", other)):
+        made = pa.schema([("n", kind)])
+        target = Parquet(tmp_path, columns=lambda _, __, value=value: {"n": value}, schema=made)  # type: ignore[misc]
+        target.open(SinkSource(name, "events", False, String(), Long()))
+        place = SinkPartition(name, "events", "id", 0)
+        target.write(place, target.take(place, "me").epoch, None, 1, [SinkChange("a", 1, 0, 0)])
+    with pytest.raises(ConfigurationError, match="committed_files"):
+        read_rows(tmp_path)
+    assert read_rows(tmp_path, sink="a")["n"].to_pylist() == [one[1]]
+
+
 def test_nanoseconds_are_written_as_the_numbers_that_they_are(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.timestamp("ns"))])
     target = Parquet(tmp_path, columns=lambda _, value: {"n": value}, schema=schema)

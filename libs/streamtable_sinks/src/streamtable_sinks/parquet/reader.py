@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
+from streamtable.errors import ConfigurationError
 from streamtable_sinks.parquet.commits import FOLDER, CommitLog, asked
 from streamtable_sinks.parquet.target import store_at
 from streamtable_sinks.target import SinkPartition
@@ -42,10 +43,22 @@ def read_rows(where: str | Path | ObjectStore, *, sink: str | None = None) -> pa
     """Return the rows of all committed files. Arguments and errors as in `committed_files`.
 
     Files that were written before the program got another column have null in it; numbers have the widest type of all files.
+
+    Raises:
+        ConfigurationError: No type of a column keeps the values of all files.
     """
     store = store_at(where)
     tables = [read_file(store, path) for path in committed_files(where, sink=sink)]
-    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    try:
+        made = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+        for each in {field for table in tables for field in table.schema}:
+            one, other = str(each.type), str(made.schema.field(each.name).type)
+            # Arrow makes floats of decimals, and bytes of texts.
+            if any(one.count(kind) > other.count(kind) for kind in ("decimal", "string")):
+                raise pa.ArrowTypeError(f"column {each.name!r} is {one} in one, and would be {other}")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigurationError(f"no type has all values, read committed_files singly: {error}") from error
+    return made
 
 
 def read_file(store: ObjectStore, path: str) -> pa.Table:
