@@ -27,6 +27,6 @@ def refuse_unlike(codec: object, row: Any) -> None:
             inner: Any = part.values() if isinstance(part, dict) else part
             if not _SIMPLE.issuperset(map(type, inner)):
                 parts += inner
-        elif isinstance(part, tuple(_READ_AS)) and not isinstance(part, str | int):
+        elif isinstance(part, tuple(_READ_AS)):
             kind = next(kind for kind in _READ_AS if isinstance(part, kind))
             raise SerializationError(f"{codec!r}: a row cannot have {_READ_AS[kind]}")
