@@ -359,6 +359,10 @@ class StateMeaningChanged(Fatal):
             )
         elif declared.startswith("changes of "):
             another = "Restore the steps between; or read the table in a group of its own, which begins with the rows that are there, by steps with new names (flow.table(..., group=...)); or give the flow another name"
+        elif declared.startswith("keys "):
+            another = "Restore the old codec of the keys; or give the group another name"
+        elif state.startswith("timer "):
+            another = "Restore the old declaration; or add a timer with a new name, and keep this one with the old declaration and a handler that does nothing, for those that are pending"
         text = f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}"
         if reason and recorded == declared:
             text = f"rows of the state {state!r} of group {group!r} do not fit its type any more: {reason}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,19 +19,23 @@ from streamtable import (
     Long,
     Max,
     Once,
+    Output,
     Persist,
     State,
     Stream,
     String,
     Sum,
     Table,
+    Timer,
 )
 from streamtable.base.failpoint import COMMIT_STEPS
+from streamtable.engine.named.meanings import StateRecords
 from streamtable.errors import GraphError, StateLost, StateMeaningChanged
 from streamtable.flow import Flow
 from streamtable_testing.tester import Tester
 
 EVENTS = Stream[str, Any]("events", String(), Json())
+FIRED = Stream[str, Any]("fired", String(), Json())
 SUMS = State("sums", key=String(), value=Long())
 HOUR = timedelta(hours=1)
 
@@ -125,6 +129,68 @@ def test_it_is_accepted_while_there_are_no_rows(tester: Tester, name: str) -> No
     tester.start(after)
     tester.emit(EVENTS, "k", {"id": 1, "n": 5})
     assert set(tester.table(after)) == {"k"}
+
+
+def reminding(
+    key: Any, *, clock: Literal["event", "wall"] = "wall", payload: Any = None, name: str = "remind"
+) -> Group[Any, Any]:
+    def remind(ctx: Context[Any, Any], _: Any) -> None:
+        ctx.emit(FIRED, "k", repr(ctx.key))
+
+    timer = Timer[Any, Any, Any](name, remind, payload=payload or String(), clock=clock)
+
+    def handle(ctx: Context[Any, Any], event: Any) -> None:
+        ctx.timers.at(timer, ctx.timestamp_ms + 60_000, event)
+
+    return Group("g", Input(Stream[Any, Any]("events", key, Json()), handle), timer, Output(FIRED))
+
+
+@pytest.mark.parametrize("name", ["remind", "another"])
+@pytest.mark.parametrize("clock", ["event", "wall"])
+def test_timers_are_refused_with_another_codec_of_keys_as_they_would_fire_for_others(
+    tester: Tester, clock: Literal["event", "wall"], name: str
+) -> None:
+    before, after = reminding(String(), clock=clock), reminding(Long(), clock=clock, name=name)
+    tester.run(before)
+    tester.emit(EVENTS, "8 bytes.", "event")
+    tester.stop(before)
+    with pytest.raises(
+        StateMeaningChanged,
+        match=r"'keys Long\(\)'.*'keys String\(\)'\. Restore .*give the group another name",
+    ):
+        tester.start(after)
+    tester.start(before)
+    tester.advance(100)
+    tester.emit(EVENTS, "k", "event")
+    assert [record.value for record in tester.records(FIRED)] == ["'8 bytes.'"]
+
+
+def test_timers_whose_keys_an_earlier_version_has_not_recorded_are_accepted(
+    tester: Tester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = StateRecords._compare
+
+    def earlier(self: StateRecords, group: Any, name: str, key: bytes, *more: str) -> None:
+        if not key.endswith(b"keys"):
+            compare(self, group, name, key, *more)
+
+    group = reminding(String())
+    with monkeypatch.context() as patch:
+        patch.setattr(StateRecords, "_compare", earlier)
+        tester.run(group)
+        tester.emit(EVENTS, "k", "event")
+        tester.stop(group)
+    tester.start(group)
+    tester.advance(100)
+    assert [record.value for record in tester.records(FIRED)] == ["'k'"]
+
+
+def test_the_old_timer_beside_a_new_one_is_the_advice_for_another_payload(tester: Tester) -> None:
+    tester.run(before := reminding(String()))
+    tester.emit(EVENTS, "k", "event")
+    tester.stop(before)
+    with pytest.raises(StateMeaningChanged, match="keep this one with the old declaration"):
+        tester.start(reminding(String(), payload=Json()))
 
 
 def test_another_function_means_the_same_to_all_that_can_be_seen(tester: Tester) -> None:

@@ -44,10 +44,14 @@ def codec_name(codec: Codec[Any]) -> str:
     return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)
 
 
+def key_codec_name(key: Codec[Any]) -> str:
+    """Return the text that is recorded for the codec of keys."""
+    return key.recorded_key if isinstance(key, VersionedKeys) else codec_name(key)
+
+
 def codecs_name(key: Codec[Any], value: Codec[Any]) -> str:
     """Return the text that is recorded for the codecs of rows or records."""
-    keys = key.recorded_key if isinstance(key, VersionedKeys) else codec_name(key)
-    return f"{keys} to {codec_name(value)}"
+    return f"{key_codec_name(key)} to {codec_name(value)}"
 
 
 class ItemCodec(ABC, Generic[T]):

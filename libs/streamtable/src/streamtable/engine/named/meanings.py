@@ -6,14 +6,15 @@ was written (`base.evolution`). A program that has changed them stops before it 
 The key of a meaning is the name of a state; `table` for the group's own table, if the schema of its rows is recorded; or
 `timer` and the name of a timer. Its row is a text. With codecs of Avro it has a further key, its name, NUL and `avro`, for
 the text with their schemas: earlier versions, whose processes may run beside, know the text without them. A state of a join
-has one with `sides`, for what each side has come from. A state whose rows fall due has two more, `fired` and `kept`, for the progress of firing and deletion (`engine.due.index`).
+has one with `sides`, for what each side has come from. A table of timers has one with `keys`, for the codec of the keys that
+they fire for. A state whose rows fall due has two more, `fired` and `kept`, for the progress of firing and deletion (`engine.due.index`).
 """
 
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from streamtable.base.decoding import codec_name, codecs_name
+from streamtable.base.decoding import codec_name, codecs_name, key_codec_name
 from streamtable.base.evolution import evolved, without_avro, without_schemas
 from streamtable.engine.named.byte_table import NamedTable
 from streamtable.errors import StateMeaningChanged
@@ -21,7 +22,7 @@ from streamtable.graph.group import Fed, Group
 from streamtable.graph.state import State
 from streamtable.tables.kept import OWN
 
-_FIRED, _KEPT, _AVRO, _SIDES = b"fired", b"kept", b"avro", b"sides"
+_FIRED, _KEPT, _AVRO, _SIDES, _KEYS = b"fired", b"kept", b"avro", b"sides", b"keys"
 _CHANGES = re.compile("changes of .*, emitted")
 _UNNAMED = re.compile(b"changes of (filter|map_values), emitted")
 
@@ -44,7 +45,10 @@ class StateRecords(NamedTable):
             self._check(group, OWN, rows, group.table.name)
         for timer in group.timers:
             meaning = f"{timer.clock} time; payload {codec_name(timer.payload)}"
-            self._check(group, f"timer {timer.name}", meaning, group.named_topic(timer.table))
+            name, topic = f"timer {timer.name}", group.named_topic(timer.table)
+            self._check(group, name, meaning, topic)
+            # Of all timers of the table: one with another name would fire for the same keys.
+            self._compare(group, name, _key(timer.table, _KEYS), f"keys {key_codec_name(group.key)}", topic)
 
     def _check(self, group: Group[Any, Any], name: str, meaning: str, topic: str) -> None:
         plain = without_avro(meaning)
