@@ -7,6 +7,7 @@ import pytest
 
 from streamtable.base.event_time import InputTime
 from streamtable.errors import StateLost
+from streamtable.graph.companion import TIMER_TABLES
 from streamtable.graph.group import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
 from streamtable.tables.kept import (
     IDS,
@@ -92,6 +93,18 @@ def test_a_table_that_comes_back_is_refused_whichever_input_was_handled_without_
     life.start(inputs=between)
     with pytest.raises(StateLost, match="gone on without it"):
         life.start(kind("t"))
+
+
+@pytest.mark.parametrize("name", TIMER_TABLES.values())
+def test_a_new_name_is_not_the_advice_for_a_table_that_all_timers_share(name: str) -> None:
+    life = Life()
+    life.start(state(name))
+    life.start()
+    with pytest.raises(
+        StateLost,
+        match=r"handled .*Either delete the topic and create it again, to begin empty; or build all",
+    ):
+        life.start(state(name))
 
 
 @pytest.mark.parametrize("kind", [state, inner])

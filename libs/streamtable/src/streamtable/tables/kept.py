@@ -30,6 +30,8 @@ from streamtable.tables.seen import digest_of
 OWN, IDS, HANDLED = "table", "ids", "handled"
 """The names of a group's own table, and of the engine's named tables whose rows are of one input each."""
 _OF_ONE_INPUT = frozenset({IDS, HANDLED})
+_SHARED = _OF_ONE_INPUT | {OWN, "timers", "wall-timers", "calls"}
+"""The tables whose names a program does not choose: all timers of a clock share one, and so do all calls."""
 _ROWS = "versions of rows"
 """Stands for the schemas of Avro of the rows of the group's own table, among the meanings; no table is named so."""
 _TIME, _MADE_OF = "event time", " of"
@@ -419,7 +421,7 @@ class _Start:
     def _gap(self, table: Keeps, handled: str) -> StateLost:
         reset = built_again(self.program.group)
         what = "table" if table.is_table else "inner topic"
-        named = "" if table.name in {OWN, *_OF_ONE_INPUT} else "Give it a new name, which begins empty; or "
+        named = "" if table.name in _SHARED else "Give it a new name, which begins empty; or "
         empty = "delete the topic and create it again, to begin empty; or " if table.is_table else ""
         reason = (
             f"the group has kept this {what}, and has gone on without it since: a version of the program without it has "
