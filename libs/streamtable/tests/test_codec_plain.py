@@ -1,13 +1,15 @@
 """Codecs without a schema: what they write, and what they refuse."""
 
 import math
+from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable.codec import Bytes, Json, Long, String
+from streamtable.codec import Bytes, Json, Long, String, Typed
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import DeserializationError, SerializationError
 
@@ -87,6 +89,10 @@ def test_a_long_is_written_as_javas_serializer_does(number: Any, data: Any) -> N
         (-(2**63) - 1, "65 bits"),
         pytest.param(10**5000, "16611 bits", id="5000 digits"),
         (1.5, r"must be an int, not float\. For other numbers choose another codec"),
+        (
+            Decimal("1.5"),
+            r"not Decimal\..* for Decimals Typed\(Decimal\) or Avro with the logicalType decimal",
+        ),
         ("1", "not str"),
         (True, "not bool"),
         (None, "not NoneType"),
@@ -140,6 +146,17 @@ def test_json_comes_back_as_it_was(value: Any) -> None:
 def test_json_refuses_what_is_no_json(value: Any) -> None:
     with pytest.raises(SerializationError):
         Json().encode(value)
+
+
+@pytest.mark.parametrize("value", [Decimal("1.5"), date(2026, 3, 1), {1}], ids=repr)
+def test_json_names_the_codec_of_values_that_only_python_has_and_it_takes_them(value: Any) -> None:
+    kind = type(value)
+    with pytest.raises(
+        SerializationError, match=rf"serializable: {kind.__name__}\. .* Typed\({kind.__name__}\)"
+    ):
+        Json().encode({"a": value})
+    codec: Typed[Any] = Typed(kind)
+    assert codec.decode(codec.encode(value)) == value
 
 
 def test_json_nested_without_end_is_refused() -> None:

@@ -32,7 +32,11 @@ def _plain(value: Any) -> Any:
         return list(value)
     if isinstance(value, RecordKey) or (avro_branch_of(value) is not None and isinstance(value, dict | str)):
         return dict(value) if isinstance(value, dict) else str(value)
-    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+    kind = type(value).__name__
+    raise TypeError(
+        f"Type is not JSON serializable: {kind}. Write it as a text, a number, a list or a dict; or choose a codec that declares it: "
+        f"Typed({kind}), or Typed of a type with such a field"
+    )
 
 
 class String:
@@ -107,7 +111,8 @@ class Long:
                 raise SerializationError(f"Long: {value.bit_length() + 1} bits, more than 64") from error
             raise SerializationError(
                 f"Long: must be an int, not {type(value).__name__}. For other numbers choose another codec, such as "
-                "Json() or Avro('double'), at a step of a flow by value="
+                "Json() or Avro('double'), and for Decimals Typed(Decimal) or Avro with the logicalType decimal; at a step of a "
+                "flow by value="
             ) from error
 
     def decode(self, data: bytes) -> int:
@@ -165,7 +170,8 @@ class Json:
         try:
             data = orjson.dumps(value, _plain, self._options)
         except TypeError as error:
-            raise SerializationError(f"Json: {error}") from error
+            # Of what `_plain` raises orjson says the type alone.
+            raise SerializationError(f"Json: {error.__cause__ or error}") from error
         if b"null" in data and not finite(value):  # what orjson makes of NaN; only then look for one
             raise SerializationError("Json: NaN and infinity are no JSON numbers")
         return data
