@@ -64,7 +64,7 @@ ROWS_MEMBERS_MAX = 8
 LONGER_FUNCTIONS = {
     "streamtable/engine/task.py:__init__": 78,
     "streamtable_cli/capacity.py:capacity": 81,
-    "streamtable_cli/reset.py:reset": 77,
+    "streamtable_cli/reset.py:reset": 76,
 }
 """Functions that are longer still, with their lines. Remove one when it has become shorter; add none."""
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")

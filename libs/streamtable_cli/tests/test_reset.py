@@ -444,6 +444,39 @@ def test_a_reset_does_not_repeat_replayed_dead_letters(committed: str, cli: Cli,
         assert rows(cli, group.table.name) == once
 
 
+def test_a_reset_counts_the_dead_letters_of_records_that_are_handled_again(cli: Cli, world: World) -> None:
+    group = world.group(partitions=1)
+    stream = world.topics.name("in")
+    with world.running(group):
+        send(world, range(20))
+        until(lambda: rows(cli, group.table.name) == sums(range(20)), "all is counted")
+        world.letter(group, b"k0", NUMBER.encode(7), offset=7)
+        cli("dead-letters", "replay", group.name, "--all").good()
+        until(lambda: rows(cli, group.table.name)["k0"] == sums(range(20))["k0"] + 7, "it is counted again")
+    for offset in (-1, 4, 11, 19):
+        world.letter(group, b"k1", NUMBER.encode(1000), offset=offset)
+    with closing(world.kafka.admin()) as admin:
+        (mark,) = admin.watermarks([TopicPartition(group.dead_letters, 0)]).values()
+
+    def said(to: Any) -> list[str]:
+        ran = cli("group", "reset", group.name, "--to", json.dumps({stream: to}), "--empty-table")
+        return [line for line in ran.out.splitlines() if "never replayed" in line]
+
+    assert said("latest") == []
+    assert "3 dead letters never replayed" in said("earliest")[0]
+    assert "2 dead letters never replayed" in said({"0": 11})[0]
+    (line,) = said({"0": 12})
+    assert "1 dead letter never replayed: the records are handled again. Replay none of them" in line
+    since = line.partition("--since ")[2].split()[0]
+    ran = cli(*RESET, group.name, "--json").good()
+    assert ran.json["letters"] == [f"0:{mark.high - ago}" for ago in (3, 2, 1)]
+    with world.running(group):
+        cli("dead-letters", "replay", group.name, "--since", since).good()
+        until(lambda: rows(cli, group.table.name) == sums(range(20)), "all is counted again")
+        until(lambda: cli("group", "lag", group.name, "--json").json["lag"] == 0, "all is read")
+        assert rows(cli, group.table.name) == sums(range(20))
+
+
 def test_a_reset_rebuilds_a_table_from_joined_tables(cli: Cli, world: World) -> None:
     """With "earliest", each row of a table with handled changes is a newly inserted row; plain joins are only loaded."""
     first = world.group()

@@ -101,12 +101,10 @@ def pending_calls(cluster: Cluster, group: str, ends: Mapping[int, int | None]) 
 def apply(rows: Rows, batch: RecordBatch) -> None:
     """Apply changes to the rows of a table."""
     for key, value in zip(batch.keys, batch.values, strict=True):
-        if key is None:
-            continue
-        if value is None:
-            rows.pop(key, None)
-        else:
+        if key is not None and value is not None:
             rows[key] = value
+        elif key is not None:
+            rows.pop(key, None)
 
 
 def cuts_of(

@@ -175,6 +175,7 @@ def replay_command(
     """Replay dead letters: produce them to the group's retry topic.
 
     Each is replayed once, even if this command is killed and repeated: a letter and its marker are one transaction.
+    After a `group reset` to earlier offsets give --since its time: the records of earlier letters are handled again.
     Choose letters by name, by filters, or with --all. --grep selects the letters that `list` shows
     with the same --grep, --graph and --schemas.
     """

@@ -144,9 +144,8 @@ def _remains(cluster: Cluster, group: str) -> Remains:
             topics[name] = sum(mark.high - mark.low for mark in marks.values())
     if not topics and not committed and not cluster.describe_groups([group]):
         raise NotFound(f"there is no group {group!r}: it has no members, no offsets and no topics")
-    letters: list[LoggedDeadLetter] = []
-    if topics.get(f"{group}-dead-letters"):
-        letters = DeadLetterLog(cluster, group).read(complete=True)
+    log = DeadLetterLog(cluster, group)
+    letters = log.read(complete=True) if topics.get(log.topic) else []
     retries = cluster.partitions(f"{group}-retry") if f"{group}-retry" in topics else []
     starts = {place: committed[place].next_offset if place in committed else 0 for place in retries}
     return Remains(

@@ -95,12 +95,8 @@ def show(
     if form is Format.JSON or as_json:
         if output is not None:
             raise typer.BadParameter("JSON goes to standard output: --output is for the other formats")
-        show_json(
-            {
-                "nodes": [asdict(node) for node in picture.nodes.values()],
-                "edges": list(map(asdict, picture.edges)),
-            }
-        )
+        nodes, edges = (list(map(asdict, each)) for each in (picture.nodes.values(), picture.edges))
+        show_json({"nodes": nodes, "edges": edges})
         return
     match form:
         case Format.MERMAID:

@@ -32,8 +32,8 @@ def list_command(ctx: typer.Context, *, as_json: AsJson = False) -> None:
     if as_json:
         names = ("name", "state", "protocol", "members")
         show_json([dict(zip(names, row, strict=True)) for row in rows])
-        return
-    show_table(("group", "state", "protocol", "members"), rows)
+    else:
+        show_table(("group", "state", "protocol", "members"), rows)
 
 
 @app.command("describe")
@@ -56,14 +56,8 @@ def describe(ctx: typer.Context, group: GroupName, *, as_json: AsJson = False) -
     show_table(
         ("member", "instance", "client", "host", "partitions"),
         (
-            (
-                each.member_id,
-                each.instance_id or "-",
-                each.client_id,
-                each.host,
-                partition_ranges(each.partitions),
-            )
-            for each in found.members
+            (m.member_id, m.instance_id or "-", m.client_id, m.host, partition_ranges(m.partitions))
+            for m in found.members
         ),
     )
 
@@ -102,8 +96,7 @@ def lag(
         ("topic", "partition", "committed", "end", "lag", "table position"),
         (
             (
-                each.place.topic,
-                each.place.partition,
+                *each.place,
                 each.committed.next_offset if each.committed else "never",
                 each.end,
                 "-" if each.lag is None else each.lag,

@@ -26,19 +26,21 @@ from streamtable.base.ports import TopicDescription
 from streamtable.base.topics import TABLE_CONFIG, legal_name
 from streamtable.base.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.errors import RetryLater
-from streamtable.graph.companion import TIMER_TABLES
+from streamtable.graph.companion import CALLS, TIMER_TABLES
 from streamtable.graph.group import HANDLED, IDS, STATES
 from streamtable.tables.kept import left_names
 from streamtable_admin.cluster import Cluster
+from streamtable_admin.deadletter_log import DeadLetterLog, LoggedDeadLetter
 from streamtable_admin.errors import Refused
 from streamtable_admin.offsets import TablePosition, named_tables
 from streamtable_admin.recreated_inputs import accepted_places, refuse_left_out
-from streamtable_admin.text import count
+from streamtable_admin.text import at, count
 from streamtable_cli.groups import GroupName
 from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
 from streamtable_cli.output import AsJson, note, show_json, show_line, show_table
 from streamtable_cli.session import CommandSession, session_of
 
+_Marks = Mapping[TopicPartition, Watermarks]
 CHANGE_S = 30.0
 BROKERS_DEFAULT = -1
 OWN = ("table", IDS, HANDLED, STATES, *TIMER_TABLES.values(), "loop", "visits", "retry", "dead-letters")
@@ -89,6 +91,8 @@ def reset(
     The group must have no live members. If it keeps a table, --empty-table is needed, and all partitions of all its
     inputs must be set: the table is rebuilt from there, without the changes that visits made to its rows.
 
+    The records of dead letters from there on are handled again with all others: do not replay these letters as well.
+
     Records that it sent to other topics stay there. A group that reads them, such as the next one of a flow, gets them
     a second time: reset such groups first, with --to latest --empty-table.
 
@@ -124,24 +128,23 @@ def reset(
         pending = {TopicPartition(name, number) for name in ended for number in range(known[name])}
         marks = dict(cluster.admin.watermarks(sorted(asked - pending)))
         moves = target_moves(cluster, to, targets, committed, marks)
-        ends = cluster.admin.watermarks(pending)
+        marks |= (ends := cluster.admin.watermarks(pending))
         moves += target_moves(cluster, "latest", None, committed, ends)
         moves.sort(key=lambda move: move.place)
-        marks |= ends
         refuse_left_out(group, recreated, (move.place for move in moves))
         if to != "latest" and not accept_purged:
             again = [m for m in moves if targets is None or m.after < marks[m.place].high]
             _refuse_purged(cluster, group, again, marks)
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
         emptied = tables if empty_table else []
+        letters = _handled_again(cluster, group, moves, marks, ended)
         if not as_json:
-            _show(moves, marks, emptied, ended)
+            _show(moves, marks, emptied, ended, len(letters))
         refuse_unconfirmed(yes=yes, as_json=as_json)
         _apply(session, group, moves, emptied)
     if as_json:
-        first, others = next(iter(emptied), None), emptied[1:]
-        documents = list(map(_document, moves))
-        show_json({"group": group, "emptied": first, "emptied_too": others, "moves": documents})
+        found = {"moves": list(map(_document, moves)), "letters": [letter.name for letter in letters]}
+        show_json({"group": group, "emptied": next(iter(emptied), None), "emptied_too": emptied[1:], **found})
     else:
         note(f"the offsets of {count(len(moves), 'partition')} were set")
 
@@ -162,17 +165,13 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
     """Return the group's tables, its own first, including those whose topics an unfinished reset has deleted."""
     known = cluster.admin.topic_partitions()
     positions = [TablePosition.decode(each.metadata) for each in committed.values()]
-    found = []
-    if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
-        found.append(f"{group}-table")
-    left = left_tables(committed)
-    for name in dict.fromkeys(
-        [IDS, HANDLED, STATES, *TIMER_TABLES.values(), *named_tables(committed), *left]
-    ):
-        topic = f"{group}-{name}"
-        if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
-            found.append(topic)
-    return found
+    names = ["table", IDS, HANDLED, STATES, *TIMER_TABLES.values()]
+    names += [*named_tables(committed), *left_tables(committed)]
+    return [
+        topic
+        for topic in dict.fromkeys(f"{group}-{name}" for name in names)
+        if topic in known or any(each and (each.end_of(group, topic) or 0) > 0 for each in positions)
+    ]
 
 
 def left_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
@@ -224,9 +223,7 @@ def _refuse_half(
         )
 
 
-def _refuse_purged(
-    cluster: Cluster, group: str, moves: Sequence[Move], marks: Mapping[TopicPartition, Watermarks]
-) -> None:
+def _refuse_purged(cluster: Cluster, group: str, moves: Sequence[Move], marks: _Marks) -> None:
     """Refuse to read again what the group has deleted: a table would be built of the few records that are left."""
     begun = {move.place.topic: move.place for move in moves if marks[move.place].low > 0}
     for name, topic in cluster.admin.describe(begun).items() if begun else ():
@@ -303,18 +300,38 @@ def empty(cluster: Cluster, table: str, *, partitions: int) -> None:
         time.sleep(0.2)
 
 
+def _handled_again(
+    cluster: Cluster, group: str, moves: Sequence[Move], marks: _Marks, ended: Collection[str]
+) -> Sequence[LoggedDeadLetter]:
+    """Return the dead letters that were never replayed, and whose records the group handles again after the moves."""
+    after = {move.place: move.after for move in moves if move.place.topic not in ended}
+    # Inputs that are read again make loop events and calls again.
+    own = (
+        {f"{group}-loop", f"{group}-{CALLS}"}
+        if any(after[each] < marks[each].high for each in after)
+        else set()
+    )
+
+    def is_again(letter: LoggedDeadLetter) -> bool:
+        origin = letter.origin
+        return origin is not None and (
+            (origin.topic in own and not letter.holds_row)
+            or origin.offset >= after.get(TopicPartition(origin.topic, origin.partition), sys.maxsize)
+        )
+
+    log = DeadLetterLog(cluster, group)
+    letters = log.read(is_again) if log.topic in cluster.admin.topic_partitions() else []
+    return [letter for letter in letters if letter.replayed is None]
+
+
 def _show(
-    moves: list[Move],
-    marks: Mapping[TopicPartition, Watermarks],
-    emptied: Sequence[str],
-    ended: Collection[str],
+    moves: list[Move], marks: _Marks, emptied: Sequence[str], ended: Collection[str], letters: int
 ) -> None:
     show_table(
         ("topic", "partition", "from", "to", "end", "change"),
         (
             (
-                move.place.topic,
-                move.place.partition,
+                *move.place,
                 "never" if move.before is None else move.before,
                 move.after,
                 marks[move.place].high,
@@ -329,6 +346,11 @@ def _show(
         show_line(
             "Records that it has sent to other topics stay there, and are sent again: a group that reads them, such as "
             "the next one of a flow, counts them twice unless it is reset to latest first, with --empty-table."
+        )
+    if letters:
+        show_line(
+            f"{count(letters, 'dead letter')} never replayed: the records are handled again. Replay none of them after the reset, "
+            f"as they would count twice: with --since {at(int(time.time() * 1000))} a replay takes later ones alone."
         )
     for table in emptied:
         show_line(f"All rows of {table} are deleted; local copies are discarded when a process opens them.")

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from streamtable.base.deadletter import Origin, dead_letter
-from streamtable.base.ports import TransactionalProducer
 from streamtable.base.topics import legal_name
 from streamtable.base.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable.errors import StreamtableError
@@ -125,17 +124,11 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
         outbox.begin()
         try:
             outbox.produce_records([letter])
-            _send_offset(cluster, outbox, group, record, committed)
+            outbox.flush(COMMIT_S)
+            refuse_members(cluster, group)  # the prompt may have been open for a while
+            moved = Committed(NextOffset(record.first_offset + 1), committed.metadata)
+            outbox.send_offsets({record.place: moved}, cluster.admin.membership_of_nobody(group))
         except StreamtableError:
             outbox.abort(COMMIT_S)
             raise
         outbox.commit(COMMIT_S)
-
-
-def _send_offset(
-    cluster: Cluster, outbox: TransactionalProducer, group: str, record: RecordBatch, committed: Committed
-) -> None:
-    outbox.flush(COMMIT_S)
-    refuse_members(cluster, group)  # the prompt may have been open for a while
-    moved = Committed(NextOffset(record.first_offset + 1), committed.metadata)
-    outbox.send_offsets({record.place: moved}, cluster.admin.membership_of_nobody(group))

@@ -44,10 +44,10 @@ def list_command(
         found = [_topic(cluster, name, topic) for name, topic in described]
     if as_json:
         show_json(found)
-        return
-    unknown = "unknown: a partition has no leader"
-    rows = [[unknown if value is None else value for value in each.values()] for each in found]
-    show_table(("topic", "partitions", "replicas", "cleanup.policy", "records"), rows)
+    else:
+        unknown = "unknown: a partition has no leader"
+        rows = [[unknown if value is None else value for value in each.values()] for each in found]
+        show_table(("topic", "partitions", "replicas", "cleanup.policy", "records"), rows)
 
 
 def _topic(cluster: Cluster, name: str, topic: Any) -> dict[str, Any]:
