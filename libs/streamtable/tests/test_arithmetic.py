@@ -3,6 +3,7 @@
 import struct
 import sys
 from datetime import timedelta
+from decimal import Decimal, Inexact
 from fractions import Fraction
 from functools import reduce
 from itertools import permutations
@@ -13,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable import Avro, EventTime, Group, Input, Json, Max, Min, Persist, Stream, String, Sum
-from streamtable.base.arithmetic import greatest, least, numbers_only, plus
+from streamtable import Avro, EventTime, Group, Input, Json, Max, Mean, Min, Persist, Stream, String, Sum
+from streamtable.base.arithmetic import greatest, least, minus, numbers_only, plus
 from streamtable.errors import HandlerFailed
 from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling
 from streamtable.flow.folds.table_sums import ExactSum, ExactSumCodec
@@ -218,3 +219,49 @@ def test_a_sum_that_its_codec_cannot_hold_is_refused_with_a_reason() -> None:
 def test_an_exact_sum_comes_back(finite: Any, nans: int, plus_: int, minus: int) -> None:
     one = ExactSum(finite, nans, plus_, minus)
     assert ExactSumCodec().decode(ExactSumCodec().encode(one)) == one
+
+
+# ---- decimals and texts --------------------------------------------------------------------------------------------------
+
+
+TOKENS = Avro({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 18})
+AMOUNTS: Stream[str, Decimal] = Stream("amounts", String(), TOKENS)
+LARGE, SMALL, SMALLEST = map(Decimal, ("100000000000", "0.123456789012345678", "0.000000000000000009"))
+
+
+@pytest.mark.parametrize("order", list(permutations([LARGE, SMALL, SMALLEST])))
+def test_a_sum_of_decimals_has_all_their_digits_in_any_order(order: tuple[Decimal, ...]) -> None:
+    flow = Flow("f")
+    table = flow.stream(AMOUNTS).group_by_key().sum("n", lambda amount: amount, value=TOKENS)
+    with Tester() as tester:
+        tester.run(flow)
+        for amount in order:
+            tester.emit(AMOUNTS, "k", amount)
+        assert tester.table(table.table) == {"k": Decimal("100000000000.123456789012345687")}
+
+
+def test_a_sum_of_decimals_of_a_table_has_all_digits_of_the_rows_that_are_left() -> None:
+    flow = Flow("f")
+    grouped = flow.stream(AMOUNTS).to_table("t").group_by("g", lambda _: "all", key=String())
+    table = grouped.sum("n", lambda amount: amount, value=TOKENS)
+    with Tester() as tester:
+        tester.run(flow)
+        for key, amount in (("a", LARGE), ("b", SMALL), ("c", SMALLEST)):
+            tester.emit(AMOUNTS, key, amount)
+        assert tester.table(table.table) == {"all": Decimal("100000000000.123456789012345687")}
+        tester.emit(AMOUNTS, "a", Decimal(0))
+        assert tester.table(table.table) == {"all": Decimal("0.123456789012345687")}
+
+
+def test_decimals_of_more_digits_than_a_sum_can_have_are_an_error() -> None:
+    tiny = Decimal("1E-990")
+    assert minus(plus(Decimal("1E+8"), tiny), tiny) == Decimal("1E+8")
+    for operation in (plus, minus):
+        with pytest.raises(Inexact):
+            operation(Decimal("1E+20"), tiny)
+
+
+def test_a_mean_of_decimals_keeps_the_digits_of_its_sum() -> None:
+    mean: Mean[Decimal] = Mean(lambda amount: amount)
+    row = mean.subtract(mean.add(mean.first(LARGE), SMALL), LARGE)
+    assert row == {"mean": SMALL, "sum": SMALL, "count": 1}

@@ -5,17 +5,29 @@ infinities of both signs, is NaN: so does Spark.
 """
 
 from collections.abc import Iterable, Sequence
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from itertools import compress
 from math import nan
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# The operators round to the digits of the thread's context, which are 28, and the sum would depend on the order.
+_EXACT = Context(prec=1_000, traps=[Inexact, InvalidOperation])
+
 
 def plus(one: Any, other: Any) -> Any:
     """Return the sum of two numbers."""
     made = one + other
+    if type(made) is Decimal:
+        made = _EXACT.add(one, other)
     return made if made == made else nan  # noqa: PLR0124 - NaN alone differs from itself; one NaN, as its bits depend on the order
+
+
+def minus(one: Any, other: Any) -> Any:
+    """Return the difference of two numbers."""
+    made = one - other
+    return _EXACT.subtract(one, other) if type(made) is Decimal else made
 
 
 def alone(number: Any) -> Any:

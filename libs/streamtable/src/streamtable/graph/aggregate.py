@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar, Generic, TypeVar
 
-from streamtable.base.arithmetic import alone, greatest, least, numbers_only, plus
+from streamtable.base.arithmetic import alone, greatest, least, minus, numbers_only, plus
 from streamtable.base.mapped import mapped
 from streamtable.errors import GraphError
 from streamtable.handlers.aggregate_rows import AggregateRows
@@ -182,7 +182,7 @@ class Sum(OfNumbers[E_contra, N]):
         return 0
 
     def subtract(self, row: N, event: E_contra) -> N:
-        made: N = row - self.of(event)
+        made: N = minus(row, self.of(event))
         return made
 
 
@@ -297,7 +297,7 @@ class Mean(OfNumbers[E_contra, dict[str, Any]]):
             raise ValueError(
                 "a mean with NaN or infinity cannot lose a row of its group: leave such rows out by filter()"
             )
-        return _mean(row["sum"] - self.of(event), count)
+        return _mean(minus(row["sum"], self.of(event)), count)
 
 
 def check_sums(what: str, aggregate: object, codec: object) -> None:

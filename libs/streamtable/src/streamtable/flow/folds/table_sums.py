@@ -5,10 +5,12 @@ float, a separate table keeps the count of each such number, and the exact sum o
 """
 
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from math import inf, isfinite, isnan, nan
 from typing import Any, NamedTuple
 
+from streamtable.base.arithmetic import minus, plus
 from streamtable.base.decoding import ItemCodec
 from streamtable.base.ports import Codec
 from streamtable.codec import Avro, Json, Long
@@ -99,6 +101,8 @@ class KeepSum(KeepRows):
         for key, (added, number) in zip(keys, records.values, strict=True):
             row = sums[key] or 0
             made = row + number if added else row - number
+            if type(made) is Decimal:  # as the operators round it
+                made = plus(row, number) if added else minus(row, number)
             # Infinity minus itself is NaN.
             finite = made - made == 0
             sums[key] = made if finite else self.not_finite(scope, key, row, number, added=added)
