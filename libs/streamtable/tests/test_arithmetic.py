@@ -265,3 +265,13 @@ def test_a_mean_of_decimals_keeps_the_digits_of_its_sum() -> None:
     mean: Mean[Decimal] = Mean(lambda amount: amount)
     row = mean.subtract(mean.add(mean.first(LARGE), SMALL), LARGE)
     assert row == {"mean": SMALL, "sum": SMALL, "count": 1}
+
+
+@pytest.mark.parametrize("aggregate", [Sum, Mean])
+@pytest.mark.parametrize("given_", ["12", b"12", [1], (1,)])
+def test_a_sum_of_texts_or_lists_is_refused_at_the_first_one(aggregate: Any, given_: Any) -> None:
+    group: Group[str, Any] = Group("g", Input(SCORE, aggregate=aggregate(lambda _: given_)), Persist(Json()))
+    with Tester() as tester:
+        tester.run(group)
+        with pytest.raises(HandlerFailed, match=r"a sum of a .*take a number from the value"):
+            tester.emit(SCORE, "k", {"at": 1, "n": None})

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 # The operators round to the digits of the thread's context, which are 28, and the sum would depend on the order.
 _EXACT = Context(prec=1_000, traps=[Inexact, InvalidOperation])
+_JOINED = (str, bytes, list, tuple)
 
 
 def plus(one: Any, other: Any) -> Any:
@@ -31,7 +32,15 @@ def minus(one: Any, other: Any) -> Any:
 
 
 def alone(number: Any) -> Any:
-    """Return the sum of one number: of a boolean 0 or 1, as if it were added to another number."""
+    """Return the sum of one number: of a boolean 0 or 1, as if it were added to another number.
+
+    Raises:
+        TypeError: It is a text or a list, which `+` would join with the next one.
+    """
+    if isinstance(number, _JOINED):
+        raise TypeError(
+            f"a sum of a {type(number).__name__}, {number!r:.100}: take a number from the value, as by int() or Decimal()"
+        )
     return int(number) if isinstance(number, bool) else number
 
 
