@@ -247,6 +247,30 @@ def test_a_flow_stops_at_a_record_for_which_a_step_raises_unless_told_otherwise(
         outcome(tester, OUT)
 
 
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, made: s.process(lambda ctx, _: made),
+        lambda s, made: s.flat_map_values(lambda _: made),
+        lambda s, made: s.flat_map_values(lambda _key, _: made, with_key=True),
+        lambda s, made: s.flat_map(lambda _key, _: made),
+        lambda s, made: s.flat_map(lambda _key, _: [made]),
+        lambda s, made: s.map(lambda _key, _: made),
+    ],
+)
+@pytest.mark.parametrize("made", [{"a": 1, "b": 2}, "ok", b"ok"])
+def test_a_dict_or_a_text_is_not_taken_apart_where_a_function_has_forgotten_the_list(
+    build: Any, made: Any, tester: Tester
+) -> None:
+    flow = Flow("f", on_error=OnError.DEAD_LETTER)
+    build(flow.stream(NUMBERS), made).to(OUT)
+    tester.run(flow)
+    tester.emit(NUMBERS, "k", 1)
+    assert tester.records(OUT) == []
+    (letter,) = tester.dead_letters(flow.group())
+    assert f"returned a {type(made).__name__}, which would be taken apart: return a list" in letter.reason
+
+
 def test_a_flow_goes_on_after_a_crash_without_losing_or_repeating_records(tester: Tester) -> None:
     flow = a_flow(lambda s: s.filter(bool).repartition("again").to(OUT))
     tester.run(flow)

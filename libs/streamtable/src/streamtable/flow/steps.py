@@ -13,6 +13,8 @@ from streamtable.graph.edge import checked_function
 
 Function = Callable[..., Any]
 
+_PARTS = frozenset({dict, str, bytes})  # whose items are keys or letters, which no function means
+
 
 def called(function: Function, records: Columns, *, with_key: bool) -> list[Any]:
     """Return the results of a function for each value, or for each key and value."""
@@ -34,20 +36,20 @@ def map_values(function: Function, *, with_key: bool) -> Step:
 
 
 def map_pairs(function: Function) -> Step:
-    return lambda _, records: _repaired(records, mapped(function, records.keys, records.values))
+    return lambda _, records: _repaired(records, _whole(mapped(function, records.keys, records.values)))
 
 
 def flat_map_pairs(function: Function) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
-        made = mapped(list, mapped(function, records.keys, records.values))
-        return _repaired(records.repeated(map(len, made)), list(chain.from_iterable(made)))
+        made = mapped(list, _whole(mapped(function, records.keys, records.values)))
+        return _repaired(records.repeated(map(len, made)), _whole(list(chain.from_iterable(made))))
 
     return step
 
 
 def flat_map_values(function: Function, *, with_key: bool) -> Step:
     def step(_: Scope, records: Columns) -> Columns:
-        return _flattened(records, mapped(list, called(function, records, with_key=with_key)))
+        return _flattened(records, mapped(list, _whole(called(function, records, with_key=with_key))))
 
     return step
 
@@ -96,9 +98,20 @@ def process(handler: Function) -> Step:
     """Call a handler with the context of the record; the next step gets its result."""
 
     def step(scope: Scope, records: Columns) -> Columns:
-        return _flattened(records, [list(handler(scope, value) or ()) for value in records.values])
+        return _flattened(records, mapped(list, _whole([handler(scope, value) or () for value in records.values])))
 
     return step
+
+
+def _whole(results: list[Any]) -> list[Any]:
+    """Return the results of a function. Raises `TypeError` for a dict or a text, which would be taken apart."""
+    if not _PARTS.isdisjoint(map(type, results)):
+        name = next(type(each).__name__ for each in results if type(each) in _PARTS)
+        raise TypeError(
+            f"the function has returned a {name}, which would be taken apart: return a list of values, or of flat_map() a list "
+            "of pairs, and of map() a pair"
+        )
+    return results
 
 
 def _flattened(records: Columns, made: Sequence[Sequence[Any]]) -> Columns:
