@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamtable import Avro, Bytes, Json, Long, Output, Stream, String, Table, Typed
+from streamtable import Avro, Bytes, Json, Long, NoKey, Output, Stream, String, Table, Typed
 from streamtable.base.decoding import ItemCodec
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
@@ -314,6 +314,31 @@ def test_keys_with_windows_are_not_written_by_a_codec_of_other_keys(key: Any) ->
     with pytest.raises(GraphError, match="cannot write keys with windows"):
         counts.final().repartition("again", key=key)
     counts.final().map(lambda window, n: (window.key, n)).to(out)
+
+
+@pytest.mark.parametrize("key", [Long(), Bytes(), NoKey()])
+def test_keys_are_not_written_by_a_codec_of_another_type(key: Any) -> None:
+    """The group would stop at the first record, or of late records after weeks."""
+    stream, other = Flow("f").stream(NUMBERS), Stream[Any, Any]("other", key, Long())
+    for write in (
+        lambda: stream.group_by_key().window(TUMBLING, late=other),
+        lambda: stream.to(other),
+        lambda: stream.to(lambda key, value: other, streams=[OUT, other]),
+    ):
+        with pytest.raises(
+            GraphError, match=r"cannot write the keys by String\(\): give the topic the key Str"
+        ):
+            write()
+
+
+def test_keys_are_written_by_another_codec_that_can(tester: Tester) -> None:
+    flow, late = Flow("f"), Stream[Any, Any]("late", Json(), Long())
+    flow.stream(NUMBERS).group_by_key().window(TUMBLING, late=late).count("n")
+    tester.create(late)
+    tester.run(flow)
+    for at in (1, 600_000, 2):
+        tester.emit(NUMBERS, "a", at, timestamp_ms=at)
+    assert [(each.key, each.value) for each in tester.records(late)] == [("a", 2)]
 
 
 @pytest.mark.parametrize(

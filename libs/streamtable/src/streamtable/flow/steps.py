@@ -98,7 +98,9 @@ def process(handler: Function) -> Step:
     """Call a handler with the context of the record; the next step gets its result."""
 
     def step(scope: Scope, records: Columns) -> Columns:
-        return _flattened(records, mapped(list, _whole([handler(scope, value) or () for value in records.values])))
+        return _flattened(
+            records, mapped(list, _whole([handler(scope, value) or () for value in records.values]))
+        )
 
     return step
 

@@ -16,7 +16,7 @@ from streamtable.flow.plan.nodes import Node, Source, by_batches, sources_of
 from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
-from streamtable.flow.windows.keys import check_matching, check_windows
+from streamtable.flow.windows.keys import check_matching, check_written
 from streamtable.graph.aggregate import Last
 from streamtable.graph.edge import Edge
 from streamtable.graph.group import Input, Output
@@ -201,7 +201,7 @@ class KeyedStream(StreamJoins[K, V]):
         Raises:
             GraphError: No codec is known for keys or values: give it.
         """
-        check_windows(f"repartition({name!r})", self._key, key)
+        check_written(f"repartition({name!r})", self._key, key)
         key, value = key or self._key, value or self._value
         return through(self._plan, self._node, name, "repartition", key, value, beside)
 
@@ -288,7 +288,7 @@ class KeyedStream(StreamJoins[K, V]):
             streams: All streams that the function may choose.
 
         Raises:
-            GraphError: The keys are of windows, and a stream's keys of other ones or without windows.
+            GraphError: The codec of a stream's keys cannot write these keys, or would read them as those of other windows.
         """
         if isinstance(stream, Stream):
             targets, step = [stream], steps.send(stream)
@@ -299,7 +299,7 @@ class KeyedStream(StreamJoins[K, V]):
             raise GraphError("to() with a function that chooses: name all that it may choose by streams=")
         label = "to " + ", ".join(each.name for each in targets)
         for each in targets:
-            check_windows(f"to({each.name!r})", self._key, each.key)
+            check_written(f"to({each.name!r})", self._key, each.key)
         send(self._plan, self._node, label, step, targets)
 
     def topic(

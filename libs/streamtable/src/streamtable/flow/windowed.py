@@ -22,7 +22,7 @@ from streamtable.flow.plan.nodes import DueRecord, DueRecords, Node, Source
 from streamtable.flow.plan.plan import Plan
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
-from streamtable.flow.windows.keys import Windowed, check_matching, check_windows
+from streamtable.flow.windows.keys import Windowed, check_matching, check_written
 from streamtable.flow.windows.windows import Session, Sliding, TimeWindow, Window
 from streamtable.graph.aggregate import Aggregate, Collect, Count, Folded, Max, Min, Sum, reduced
 from streamtable.graph.due import Due
@@ -91,7 +91,7 @@ class WindowedStream(Generic[K, V]):
         check_kind(self.window, "window()", Window)
         if self.late is not None:
             check_kind(self.late, "late= of window()", Stream)
-            check_windows("late= of window()", self.key, self.late.key)
+            check_written("late= of window()", self.key, self.late.key)
         retention: object = self.retention
         if not isinstance(retention, timedelta) or retention < timedelta(0):
             raise GraphError(f"windows with retention={retention!r}: give a timedelta of 0 or more")

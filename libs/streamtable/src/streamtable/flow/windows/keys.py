@@ -215,11 +215,15 @@ def check_matching(operator: str, left: Codec[Any], right: Codec[Any]) -> None:
         )
 
 
-def check_windows(operator: str, made: Codec[Any] | None, written: Codec[Any] | None) -> None:
-    """Raise `GraphError` if a codec cannot write the keys of windows, or they would be read as the keys of other ones.
+def check_written(operator: str, made: Codec[Any] | None, written: Codec[Any] | None) -> None:
+    """Raise `GraphError` if a codec cannot write the keys, or those of windows would be read as the keys of other ones.
 
     The ends of windows are not in the bytes. A codec of the program may do with them as it likes.
     """
+    if type(made) in _STRICT and type(written) in {NoKey, *_STRICT} - {type(made)}:
+        raise GraphError(
+            f"{operator}: {written!r} cannot write the keys by {made!r}: give the topic the key {made!r}"
+        )
     if isinstance(made, _KEYS) and not _writes(made, written):
         raise GraphError(
             f"{operator}: {written!r} cannot write keys with windows, by {made!r}: give the topic the key {made!r}, or {_TAKEN_OUT})"
