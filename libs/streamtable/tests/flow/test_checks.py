@@ -7,7 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamtable import Avro, Bytes, Json, Long, NoKey, Output, Stream, String, Table, Typed
+from streamtable import (
+    Avro,
+    Bytes,
+    Count,
+    Json,
+    Long,
+    NoKey,
+    OnError,
+    Output,
+    Stream,
+    String,
+    Table,
+    Typed,
+)
 from streamtable.base.decoding import ItemCodec
 from streamtable.errors import GraphError, SerializationError
 from streamtable.flow import Flow, Session, SessionKey, Tumbling, Windowed, WindowedKey
@@ -399,6 +412,33 @@ def yields(*_: Any) -> Any:
 def test_a_function_whose_result_is_always_true_or_never_run_is_refused(build: Any, function: Any) -> None:
     with pytest.raises(GraphError, match=r"is async or has a yield.*: give a plain function"):
         build(Flow("f").stream(NUMBERS), function)
+
+
+def hidden(function: Any) -> Any:
+    def made(*given: Any) -> Any:
+        return function(*given)
+
+    return made
+
+
+@pytest.mark.filterwarnings(
+    "ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, function: s.filter(function),
+        lambda s, function: s.split(function)[0],
+        lambda s, function: s.peek(function),
+        lambda s, function: s.to_table("x").filter(function),
+    ],
+)
+def test_a_flow_stops_where_an_async_function_is_behind_another(build: Any, tester: Tester) -> None:
+    flow = Flow("f", on_error=OnError.SKIP)
+    build(flow.stream(NUMBERS), hidden(waits))
+    tester.run(flow)
+    with pytest.raises(GraphError, match=r"returned a coroutine or a generator.*nothing would run it"):
+        tester.emit(NUMBERS, "a", 1)
 
 
 NUMBERS_SCHEMA = '{"type": "array", "items": "int"}'

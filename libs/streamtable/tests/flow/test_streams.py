@@ -268,7 +268,7 @@ def test_a_dict_or_a_text_is_not_taken_apart_where_a_function_has_forgotten_the_
     tester.emit(NUMBERS, "k", 1)
     assert tester.records(OUT) == []
     (letter,) = tester.dead_letters(flow.group())
-    assert f"returned a {type(made).__name__}, which would be taken apart: return a list" in letter.reason
+    assert "returned a dict or a text, which would be taken apart: return a list" in letter.reason
 
 
 def test_a_flow_goes_on_after_a_crash_without_losing_or_repeating_records(tester: Tester) -> None:

@@ -14,7 +14,6 @@ T = TypeVar("T")
 
 # The operators round to the digits of the thread's context, which are 28, and the sum would depend on the order.
 _EXACT = Context(prec=1_000, traps=[Inexact, InvalidOperation])
-_JOINED = (str, bytes, list, tuple)
 
 
 def plus(one: Any, other: Any) -> Any:
@@ -37,7 +36,7 @@ def alone(number: Any) -> Any:
     Raises:
         TypeError: It is a text or a list, which `+` would join with the next one.
     """
-    if isinstance(number, _JOINED):
+    if isinstance(number, str | bytes | list | tuple):
         raise TypeError(
             f"a sum of a {type(number).__name__}, {number!r:.100}: take a number from the value, as by int() or Decimal()"
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from streamtable.base.mapped import mapped
+from streamtable.base.mapped import check_results, mapped
 from streamtable.base.topics import Stream
 from streamtable.errors import GraphError
 from streamtable.flow.plan.columns import Columns, Scope, emit
@@ -108,10 +108,9 @@ def process(handler: Function) -> Step:
 def _whole(results: list[Any]) -> list[Any]:
     """Return the results of a function. Raises `TypeError` for a dict or a text, which would be taken apart."""
     if not _PARTS.isdisjoint(map(type, results)):
-        name = next(type(each).__name__ for each in results if type(each) in _PARTS)
         raise TypeError(
-            f"the function has returned a {name}, which would be taken apart: return a list of values, or of flat_map() a list "
-            "of pairs, and of map() a pair"
+            "the function has returned a dict or a text, which would be taken apart: return a list of values, of flat_map() a "
+            "list of pairs, and of map() a pair"
         )
     return results
 
@@ -158,6 +157,7 @@ def filter_rows(predicate: Function, *, with_key: bool) -> Step:
 
     def step(_: Scope, changes: Columns) -> Columns:
         news, olds = _both(predicate, changes, with_key=with_key)
+        check_results([*news, *olds])
         values = [row if kept else None for row, kept in zip(changes.values, news, strict=True)]
         before = [row if kept else None for row, kept in zip(changes.olds or (), olds, strict=True)]
         return changes.with_values(values, before).only_changes()

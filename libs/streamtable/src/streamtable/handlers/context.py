@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from streamtable.base.keys import encoded_keys
+from streamtable.base.mapped import check_results
 from streamtable.base.ports import Codec
 from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Headers, RecordBatch
@@ -372,7 +373,7 @@ class Context(BaseContext[K, V]):
         records: RecordBatch,
         keys: Sequence[K],
         events: Sequence[E],
-        handler: Callable[["Context[K, V]", E], None],
+        handler: Callable[["Context[K, V]", E], object],
     ) -> int:
         """Call the handler for each record. After an exception, `index` is the failing record's.
 
@@ -382,7 +383,9 @@ class Context(BaseContext[K, V]):
         self._records, self.interrupted = records, False
         for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
             self.index, self._raw_key, self.key = index, raw, key
-            handler(self, event)
+            made = handler(self, event)
+            if made is not None:
+                check_results([made])
             if self.interrupted:
                 return index + 1
         return len(records)
@@ -508,9 +511,9 @@ class BatchContext(BaseContext[K, V], Generic[K, E, V]):
         records: RecordBatch,
         keys: Sequence[K],
         events: Sequence[E],
-        handler: Callable[["BatchContext[K, E, V]"], None],
+        handler: Callable[["BatchContext[K, E, V]"], object],
     ) -> None:
         """Call the handler once for all the records."""
         self._records, self.keys, self.events = records, keys, events
         self._batch_keys = None
-        handler(self)
+        check_results([handler(self)])

@@ -10,6 +10,7 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.limited_log import LimitedLog
+from streamtable.base.mapped import check_results
 from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.careful import CarefulMode
@@ -32,7 +33,7 @@ from streamtable.handlers.context import Context
 
 log = structlog.get_logger()
 
-Handler = Callable[[Any, Any], None]
+Handler = Callable[[Any, Any], object]
 Around = Callable[[Handler], Handler]
 """Makes a handler of a handler, for tracing and the like; asked in each partition for each handler of the graph."""
 
@@ -98,7 +99,7 @@ class HandlerCalls:
         records: RecordBatch,
         keys: Sequence[Any],
         events: Sequence[Any],
-        handler: Callable[[Any, Any], None],
+        handler: Handler,
     ) -> int:
         """Call a handler for each record, carefully. Returns the number of records that were handled."""
         for index, (key, event) in enumerate(zip(keys, events, strict=True)):
@@ -132,7 +133,7 @@ class HandlerCalls:
         on_error: OnError,
         records: RecordBatch,
         index: int,
-        call: Callable[[], None],
+        call: Callable[[], object],
         rows: Sequence[bytes] = (),
     ) -> bool:
         """Run the handler of one record. In careful mode a failure is undone and given to `on_error`.
@@ -171,7 +172,7 @@ class HandlerCalls:
         """
         self.undo.begin()
         try:
-            call()
+            check_results([call()])
             keep()
         except NOT_THE_RECORDS_FAULT:
             raise
@@ -184,7 +185,7 @@ class HandlerCalls:
             return error
         return None
 
-    def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
+    def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], object]) -> None:
         """Run a visit's handler for one row, carefully; a row that fails, or whose outputs Kafka refuses, is skipped."""
         # A place of its own: an output that Kafka refuses belongs to this row, not to the visit.
         message = MadeMessage(key, None, (1, record.timestamp(0)), (), record.first_offset)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamtable.base.clock import Clock
+from streamtable.base.mapped import check_results
 from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.handlers import Around
@@ -75,7 +76,8 @@ class TimerCalls:
                 record = RecordBatch(due.topic, due.partition, [message])
                 context.stand(record, 0, self._group.key.decode(pending.raw_key))
                 context.stand_at_row(pending.raw_key, context.key)
-                self._handlers[timer.name](context, timer.payload.decode(payload_of(data)))
+                made = self._handlers[timer.name](context, timer.payload.decode(payload_of(data)))
+                check_results([made])
                 if self._disturbed:
                     return number
         finally:

@@ -10,6 +10,7 @@ import structlog
 
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
+from streamtable.base.mapped import check_results
 from streamtable.base.message import MadeMessage, with_prefixes
 from streamtable.base.ports import TopicInfo
 from streamtable.base.topics import hash_of_rows
@@ -261,7 +262,7 @@ class Dispatcher:
         def call() -> None:
             old = handled.last(edge, key)
             handled.handled(edge.table.name, key, records.values[index])
-            handler(self._context, RowChange(old, row))
+            check_results([handler(self._context, RowChange(old, row))])
 
         before, failures = handled.uncommitted(edge.table.name, key), self.calls.failures
         goes_on = self.calls.attempt(edge.on_error, records, index, call)
@@ -357,7 +358,7 @@ class Dispatcher:
             if row_by_row:
                 self.calls.row(visit.on_error, record, raw, call)
             else:
-                call()
+                check_results([call()])
             self._calls_of_rows += 1
         next_ = progress.went_on(cursor, len(keys), done=done)
         self.outgoing.add(
