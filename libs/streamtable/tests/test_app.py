@@ -14,7 +14,7 @@ from streamtable.base.topics import Stream, Table
 from streamtable.base.types import Guarantee
 from streamtable.codec import Avro
 from streamtable.codec.plain import Long, String
-from streamtable.errors import ConfigurationError, NotReady, RetryLater
+from streamtable.errors import ConfigurationError, GraphError, NotReady, RetryLater
 from streamtable.graph.group import Group, Input, Persist
 from streamtable.kafka import Kafka
 from streamtable_supervisor import signals
@@ -96,6 +96,17 @@ def test_a_table_has_one_view_and_another_of_its_name_is_refused(tmp_path: Path)
         made.view(GROUP.table)
         with pytest.raises(ConfigurationError, match="viewed here already as"):
             made.view(Table(GROUP.table.name, String(), String()))
+
+
+def test_a_group_or_a_name_in_the_place_of_its_table_or_stream_is_refused(tmp_path: Path) -> None:
+    group: Any = Group("g", Input(Stream("s", String(), Long()), lambda ctx, event: None), Persist(Long()))
+    with App("127.0.0.1:1", tmp_path) as app:
+        with pytest.raises(GraphError, match=r"view\(\) takes a Table, .* Group: give its \.table"):
+            app.view(group)
+        with pytest.raises(GraphError, match=r"tail\(\) takes a Stream, not a value of type Table"):
+            app.tail(group.table)
+        with pytest.raises(GraphError, match=r"emitter\(\) takes a Stream, not a value of type str"):
+            app.emitter("s")  # type: ignore[arg-type]
 
 
 def test_settings_reach_the_processor_and_the_cluster(tmp_path: Path) -> None:

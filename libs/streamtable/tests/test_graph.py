@@ -13,7 +13,18 @@ from streamtable.codec.typed import Typed
 from streamtable.errors import GraphError
 from streamtable.flow.windows.keys import WindowedKey
 from streamtable.graph.aggregate import Count
-from streamtable.graph.group import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
+from streamtable.graph.event_time import EventTime
+from streamtable.graph.group import (
+    Changes,
+    Group,
+    Input,
+    Join,
+    Lookup,
+    Loop,
+    Output,
+    Persist,
+    Visit,
+)
 from streamtable.graph.once import Once
 from streamtable.graph.timer import Timer
 
@@ -302,3 +313,23 @@ class Waits:
 def test_a_handler_that_nothing_would_run_is_refused(edge: Any, function: Any) -> None:
     with pytest.raises(GraphError, match=r"is async or has a yield.*: give a plain function"):
         edge(function)
+
+
+GROUP: Any = Group("g", Input(CLICKS, handle), Persist(Long()))
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda: Input("clicks", handle), r"Input takes a Stream, not a value of type str"),  # type: ignore[arg-type]
+        (lambda: Input(GROUP.table, handle), r"Input takes a Stream, not a value of type Table: .*Changes"),
+        (lambda: Input(CLICKS, aggregate=Count), r"takes an Aggregate, not the class Count: write Count\(\)"),  # type: ignore[arg-type]
+        (lambda: Input(CLICKS, handle, time="at"), r"time= of input 'clicks' is 'at': give a function"),  # type: ignore[arg-type]
+        (lambda: Input(CLICKS, "handle"), r"the handler of input 'clicks' is 'handle': give a function"),  # type: ignore[arg-type]
+        (lambda: Once("id", within=3600), r"within= of Once takes a timedelta, not a value of type int"),  # type: ignore[arg-type]
+        (lambda: EventTime(idle_after=30), r"idle_after= of EventTime takes a timedelta, not a value of"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_of_another_type_is_refused_with_the_type_to_give(build: Any, reason: str) -> None:
+    with pytest.raises(GraphError, match=reason):
+        build()

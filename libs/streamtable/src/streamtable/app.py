@@ -16,7 +16,7 @@ from streamtable.base.failpoint import failpoint_at, no_failpoint
 from streamtable.base.instance_id import instance_id
 from streamtable.base.ports import Log, Stores, TopicDescription, TopicInfo
 from streamtable.base.settings import COPIES, HostName, Settings
-from streamtable.base.topics import Stream, Table
+from streamtable.base.topics import Stream, Table, check_kind
 from streamtable.base.tracing import tracer_of
 from streamtable.base.types import Guarantee
 from streamtable.emitter import Emitter
@@ -386,6 +386,7 @@ class App(Closing):
         Raises:
             ConfigurationError: Another table of that name is viewed here.
         """
+        check_kind(table, "view()", Table)
         with self._lock:
             found = self._views.get(table.name)
             if found is None:
@@ -403,6 +404,7 @@ class App(Closing):
 
     def tail(self, stream: Stream[K, V]) -> Tail[K, V]:
         """Follow the records of a stream by key, live or from any offset on, until the tail or the App is closed."""
+        check_kind(stream, "tail()", Stream)
         tail = Tail(stream, self.kafka, self.name, closed=self._forget_tail)
         with self._lock:
             self._tails.add(tail)
@@ -411,6 +413,7 @@ class App(Closing):
 
     def emitter(self, stream: Stream[K, V], *, delivery_timeout: float = 120.0) -> Emitter[K, V]:
         """Return an emitter of a stream. `delivery_timeout`: the seconds after which an unacknowledged record fails."""
+        check_kind(stream, "emitter()", Stream)
         return Emitter(stream, self.kafka, delivery_timeout=delivery_timeout)
 
     def close(self) -> None:

@@ -387,6 +387,36 @@ def test_a_flow_that_writes_records_back_to_their_stream_is_refused_unless_a_han
     assert again.groups
 
 
+# ---- arguments of another type ---------------------------------------------------------------------------------------------
+
+
+GIVEN: Any = MINUTE
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (
+            lambda s: Flow("f", event_time=GIVEN),
+            r"event_time= of Flow takes an EventTime.*EventTime\(idle_af",
+        ),
+        (lambda s: s.group_by_key().fold("n", Count, value=Long()), r"takes an Aggregate.*write Count\(\)"),
+        (lambda s: s.to("out"), r"to\(\) has stream='out': give a function that chooses one, or the Stream"),
+        (lambda s: s.to(ROWS), r"to\(\) has stream=Table\(.*: give a function that chooses one, or the Str"),
+        (lambda s: Flow("g").table(s.to_table("t")), r"table\(\) takes a Table.*give its \.table"),
+        (lambda s: s.group_by("g", "user", key=String()), r"function='user': give a function"),
+        (lambda s: s.to_table("t").group_by("g", "user", key=String()), r"function='user': give a function"),
+        (lambda s: s.group_by_key().sum("n", "cents"), r"of= of Sum is 'cents': give a function"),
+        (lambda s: s.filter("paid"), r"the predicate of filter\(\) is 'paid': give a function"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_when_the_flow_is_built(
+    build: Callable[[Any], Any], reason: str
+) -> None:
+    with pytest.raises(GraphError, match=reason):
+        build(Flow("f").stream(NUMBERS))
+
+
 # ---- functions that are not run --------------------------------------------------------------------------------------------
 
 

@@ -125,6 +125,32 @@ def _for_topic(topic: Stream[Any, Any] | Table[Any, Any]) -> None:
     )
 
 
+_INSTEAD = {
+    "Stream": "read it by stream() of the flow, or by Input of a group",
+    "Table": "read it by table() of the flow, or by Changes, Join or Lookup of a group; only the group that keeps it writes it",
+    "KeyedStream": "of a stream, to_table(name) makes a table, and group_by_key() groups it; join() joins it with a stream",
+    "KeyedTable": "of a table, to_stream() makes a stream of its changes; join_table() joins it with a stream, and "
+    "join_global() one that is kept, by its .table",
+    "WindowedTable": "of a windowed table, final() and changes() make streams",
+    "GroupedStream": "give the stream itself, as it was before group_by_key()",
+    "timedelta": "write Tumbling(size, grace=...) for windows of one size, and EventTime(idle_after=...) for event time",
+}
+
+
+def check_kind(given: Any, what: str, *kinds: type) -> None:
+    """Check that an argument is of one of these kinds. Raises `GraphError` with the call to write instead."""
+    if isinstance(given, kinds):
+        return
+    if isinstance(given, type):
+        shown, instead = f"the class {given.__name__}", f"write {given.__name__}() with its arguments"
+    else:
+        name = type(given).__name__
+        its_table = Table in kinds and hasattr(type(given), "table")
+        shown, instead = f"a value of type {name}", "give its .table" if its_table else _INSTEAD.get(name, "")
+    names = [f"an {kind.__name__}" if kind.__name__[0] in "AE" else f"a {kind.__name__}" for kind in kinds]
+    raise GraphError(f"{what} takes {' or '.join(names)}, not {shown}" + (f": {instead}" if instead else ""))
+
+
 def hash_of_rows(
     topic: Stream[Any, Any] | Table[Any, Any], partitioner: Partitioner | None = None
 ) -> Callable[[bytes], int]:

@@ -3,37 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+from streamtable.base.topics import check_kind
 from streamtable.errors import GraphError
 
 _MS = timedelta(milliseconds=1)
 _NONE = timedelta(0)
 LONGEST = timedelta(days=1_000_000)
 """The maximum of a duration, so that sums of several, and of them and an event time, are times too."""
-_INSTEAD = {
-    "Stream": "read it by stream() of the flow",
-    "Table": "read it by table() of the flow",
-    "KeyedStream": "of a stream, to_table(name) makes a table, and group_by_key() groups it; join() joins it with a stream",
-    "KeyedTable": "of a table, to_stream() makes a stream of its changes; join_table() joins it with a stream, and "
-    "join_global() one that is kept, by its .table",
-    "WindowedTable": "of a windowed table, final() and changes() make streams",
-    "GroupedStream": "give the stream itself, as it was before group_by_key()",
-    "timedelta": "write Tumbling(size, grace=...) for windows of one size",
-}
-
-
-def check_kind(given: Any, what: str, *kinds: type) -> None:
-    """Check that an argument is of one of these kinds."""
-    if isinstance(given, kinds):
-        return
-    if isinstance(given, type):
-        shown, instead = f"the class {given.__name__}", f"write {given.__name__}() with its arguments"
-    else:
-        name = type(given).__name__
-        shown, instead = f"a value of type {name}", _INSTEAD.get(name, "")
-    raise GraphError(
-        f"{what} takes a {' or a '.join(kind.__name__ for kind in kinds)}, not {shown}"
-        + (f": {instead}" if instead else "")
-    )
 
 
 def check_part(plan: object, part: Any, what: str, *kinds: type) -> None:

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal, TypeVar, overload
 
-from streamtable.base.topics import Stream, Table, legal_name
+from streamtable.base.topics import Stream, Table, check_kind, legal_name
 from streamtable.errors import GraphError
-from streamtable.flow.checks import check_kind
 from streamtable.flow.plan.describe import Description, describe
 from streamtable.flow.plan.nodes import Source
 from streamtable.flow.plan.plan import Plan
@@ -47,6 +46,7 @@ class Flow:
         version: str = "",
     ) -> None:
         legal_version(version, f"flow {name!r}")
+        check_kind(event_time or EventTime(), "event_time= of Flow", EventTime)
         self._plan = Plan(legal_name(name, "flow"), on_error, event_time or EventTime(), version)
 
     @property

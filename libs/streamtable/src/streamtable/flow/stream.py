@@ -10,7 +10,7 @@ from streamtable.base.topics import Stream, legal_codec, legal_key
 from streamtable.codec import Avro, Typed
 from streamtable.errors import GraphError
 from streamtable.flow import steps
-from streamtable.flow.checks import check_part
+from streamtable.flow.checks import check_function, check_part
 from streamtable.flow.folds.folds import Retractable
 from streamtable.flow.plan.nodes import Node, Source, by_batches, sources_of
 from streamtable.flow.plan.plan import Plan, checked_keys, copartitioned
@@ -223,6 +223,7 @@ class KeyedStream(StreamJoins[K, V]):
             value: The codec of the values; by default that which they have.
             beside: As in `repartition`.
         """
+        check_function(function, f"key_by({name!r}) has function", "takes the key from the value")
         node = self._add("key_by", steps.map_pairs(lambda _, each: (function(each), each)))
         return through(self._plan, node, name, "key_by", key, value or self._value, beside)
 
@@ -293,6 +294,7 @@ class KeyedStream(StreamJoins[K, V]):
         if isinstance(stream, Stream):
             targets, step = [stream], steps.send(stream)
         else:
+            check_function(stream, "to() has stream", "chooses one, or the Stream itself")
             targets = list(streams)
             step = steps.send_chosen(stream, targets)
         if not targets:

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamtable.base.ports import Codec
-from streamtable.base.topics import Table
+from streamtable.base.topics import Table, check_kind
 from streamtable.errors import GraphError
-from streamtable.flow.checks import check_function, check_kind, check_part
+from streamtable.flow.checks import check_function, check_part
 from streamtable.flow.joins.as_of import AsOfJoin
 from streamtable.flow.joins.rules import Bounds, Within, checked_codecs
 from streamtable.flow.joins.streams import StreamJoin

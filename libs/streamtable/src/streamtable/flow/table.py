@@ -8,7 +8,7 @@ from streamtable.base.ports import Codec
 from streamtable.base.topics import Table, legal_codec
 from streamtable.errors import GraphError
 from streamtable.flow import steps
-from streamtable.flow.checks import check_duration
+from streamtable.flow.checks import check_duration, check_function
 from streamtable.flow.folds.emission import EmitLater, PendingRow, pending_changes
 from streamtable.flow.folds.folds import Keep, Keeping, Retractable, Take, taken, taking
 from streamtable.flow.plan.nodes import DueRecords, Node, Source, sources_of
@@ -214,6 +214,7 @@ class KeyedTable(TableJoins[K, V]):
         from streamtable.flow.grouped import GroupedTable  # noqa: PLC0415 - each is made by the other
         from streamtable.flow.stream import checked_value, through  # noqa: PLC0415 - the same
 
+        check_function(function, f"group_by({name!r}) has function", "takes the key from the row")
         codec = checked_value(value or self._value, f"group_by({name!r})")
         step = steps.retractions(function, with_key=with_key)
         node = self._plan.add("retract and add", self._node, step=step)

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar, overload
 
 from streamtable.base.keys import canonical
 from streamtable.base.ports import Codec
-from streamtable.base.topics import Stream, Table
+from streamtable.base.topics import Stream, Table, check_kind
 from streamtable.codec import Long
 from streamtable.errors import GraphError
-from streamtable.flow.checks import check_kind, check_part
+from streamtable.flow.checks import check_part
 from streamtable.flow.folds.folds import Keeping, as_read, copied, taken, taking
 from streamtable.flow.folds.sessions import KeepSessions
 from streamtable.flow.folds.sliding import KeepSliding, times_state

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from streamtable.base.arithmetic import alone, greatest, least, minus, numbers_only, plus
 from streamtable.base.mapped import mapped
 from streamtable.errors import GraphError
+from streamtable.graph.edge import checked_function
 from streamtable.handlers.aggregate_rows import AggregateRows
 
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -145,6 +146,9 @@ class OfNumbers(Aggregate[E_contra, V]):
     """An aggregate of a number, or another value, that `of` takes from each event. An event is skipped where it is None."""
 
     of: Callable[[E_contra], Any]
+
+    def __post_init__(self) -> None:
+        checked_function(self.of, f"of= of {type(self).__name__}")
 
     def first(self, event: E_contra) -> V:
         return self.start(self.of(event))

@@ -26,10 +26,12 @@ class OnError(Enum):
 
 
 def checked_function(function: object, what: str) -> None:
-    """Raise `GraphError` for a coroutine or generator function: nothing runs what a call of it returns.
+    """Raise `GraphError` for anything but a function, and for a coroutine or generator function: nothing runs what a call of it returns.
 
-    Its records would count as handled, and its result, an object, as true.
+    Its records would count as handled, and its result, an object, as true. None is no function yet.
     """
+    if function is not None and not callable(function):
+        raise GraphError(f"{what} is {function!r}: give a function")
     for each in (function, type(function).__call__):
         if iscoroutinefunction(each) or isgeneratorfunction(each) or isasyncgenfunction(each):
             raise GraphError(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from streamtable.base.topics import check_kind
 from streamtable.errors import GraphError
 from streamtable.graph.edge import Edge
 
@@ -31,6 +32,8 @@ class EventTime(Edge[object, object]):
 
     def __post_init__(self) -> None:
         for name, given in (("idle_after", self.idle_after), ("max_ahead", self.max_ahead)):
+            if given is not None:
+                check_kind(given, f"{name}= of EventTime", timedelta)
             if given is not None and not timedelta(0) < given <= _EVENT_TIME_MAX:
                 raise GraphError(
                     f"EventTime has {name}={given!r}: give more than 0 and at most {_EVENT_TIME_MAX}, or None"

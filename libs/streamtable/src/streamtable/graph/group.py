@@ -18,14 +18,14 @@ from streamtable.base.failpoint import Failpoint
 from streamtable.base.keys import form_of
 from streamtable.base.message import prefix_header
 from streamtable.base.ports import Codec, PreparedCodec
-from streamtable.base.topics import Stream, Table, legal_codec, legal_name
+from streamtable.base.topics import Stream, Table, check_kind, legal_codec, legal_name
 from streamtable.errors import GraphError
 from streamtable.graph.aggregate import Aggregate, check_sums
 from streamtable.graph.companion import Accompanied, Companions
 from streamtable.graph.custom_task import CustomTasks
 from streamtable.graph.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
 from streamtable.graph.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
-from streamtable.graph.edge import checked_handler
+from streamtable.graph.edge import checked_function, checked_handler
 from streamtable.graph.event_time import EventTime as EventTime  # noqa: PLC0414 - a public name of this module
 from streamtable.graph.once import Once
 from streamtable.graph.row_change import RowChange
@@ -105,7 +105,11 @@ class Input(Edge[K, V], Generic[K, E, V]):
     keyless: bool = False
 
     def __post_init__(self) -> None:
+        check_kind(self.stream, "Input", Stream)
+        if self.aggregate is not None:
+            check_kind(self.aggregate, f"aggregate= of input {self.stream.name!r}", Aggregate)
         checked_handler(self.handler or self.batch, self.on_error, f"input {self.stream.name!r}")
+        checked_function(self.time, f"time= of input {self.stream.name!r}")
         kinds = [kind for kind in (self.handler, self.batch, self.aggregate, self.custom) if kind is not None]
         if len(kinds) != 1:
             raise GraphError(

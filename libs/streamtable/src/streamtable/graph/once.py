@@ -17,6 +17,7 @@ from uuid import UUID
 
 from streamtable.base.mapped import mapped
 from streamtable.base.ports import Fields
+from streamtable.base.topics import check_kind
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.tables.kept import bounded_meaning
 
@@ -74,6 +75,7 @@ class Once(Generic[E_contra]):
     within: timedelta
 
     def __post_init__(self) -> None:
+        check_kind(self.within, "within= of Once", timedelta)
         if not timedelta(milliseconds=1) <= self.within <= timedelta(days=_DAYS_MAX):
             raise GraphError(f"Once(within={self.within!r}): give 1 millisecond to {_DAYS_MAX} days")
         if self.by == "" or not (isinstance(self.by, str) or callable(self.by)):

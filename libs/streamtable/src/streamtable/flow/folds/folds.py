@@ -11,6 +11,7 @@ from streamtable.base.arithmetic import numbers_only
 from streamtable.base.decoding import codec_name, row_codec
 from streamtable.base.mapped import mapped
 from streamtable.base.ports import Codec, Decoded
+from streamtable.base.topics import check_kind
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.plan.columns import Columns, Scope
 from streamtable.flow.plan.nodes import Step
@@ -183,6 +184,7 @@ def as_read(name: str, aggregate: Aggregate[Any, V], codec: Codec[Any]) -> Aggre
     Raises:
         GraphError: The codec rounds sums.
     """
+    check_kind(aggregate, f"fold({name!r})", Aggregate)
     check_sums(f"{aggregate.meaning} {name!r}", aggregate, codec)
     if row_codec(codec) is codec or not isinstance(aggregate, Collect | Max | Min):
         return aggregate
