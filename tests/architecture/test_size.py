@@ -16,15 +16,15 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_151,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_257,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500
-    "libs/exactjson": 634,
+    "libs/exactjson": 635,
     "libs/streamtable_codecs": 1_450,
     "libs/streamtable_supervisor": 542,  # aim 500
-    "libs/streamtable_cli": 3_668,  # aim 3,200
-    "libs/streamtable_query": 1_598,
+    "libs/streamtable_cli": 3_663,  # aim 3,200
+    "libs/streamtable_query": 1_607,
     "libs/streamtable_native": 216,
-    "libs/microbatch": 3_290,  # aim 3,000
+    "libs/microbatch": 3_295,  # aim 3,000
     "libs/servicekit": 5_972,  # aim 6,000
     "libs/streamtable_sinks": 2_503,
     "libs/streamtable_capture": 1_850,
@@ -36,15 +36,15 @@ PACKAGE_LINES_MAX = {
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 PACKAGE_STATEMENTS_MAX = {
-    "libs/streamtable": 18_140,
+    "libs/streamtable": 18_232,
     "libs/streamtable_admin": 1_861,
-    "libs/exactjson": 573,
+    "libs/exactjson": 574,
     "libs/streamtable_codecs": 1_218,
     "libs/streamtable_supervisor": 452,
     "libs/streamtable_cli": 2_410,
-    "libs/streamtable_query": 1_219,
+    "libs/streamtable_query": 1_220,
     "libs/streamtable_native": 174,
-    "libs/microbatch": 2_493,
+    "libs/microbatch": 2_496,
     "libs/servicekit": 4_787,
     "libs/streamtable_sinks": 2_094,
     "libs/streamtable_capture": 1_515,
@@ -62,7 +62,6 @@ TASK_MEMBERS_MAX = 20
 ROWS_MEMBERS_MAX = 8
 """The same of `StateRows`."""
 LONGER_FUNCTIONS = {
-    "streamtable/engine/task.py:__init__": 78,
     "streamtable_cli/capacity.py:capacity": 81,
     "streamtable_cli/reset.py:reset": 76,
 }

@@ -95,6 +95,7 @@ DAY, NOON = date(2020, 1, 1), datetime(2020, 1, 1, 12, tzinfo=UTC)
         [1, "a"],
         [2**63, 1],
         [Seen(DAY, NOON)],
+        [{b"x", "y"}],
         [{"seen": Seen(DAY, NOON)}],
     ],
 )

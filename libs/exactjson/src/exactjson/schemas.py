@@ -44,7 +44,8 @@ def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
         del rest["$ref"]
         if "properties" in base and "properties" in rest:
             rest["properties"] = {**base["properties"], **rest["properties"]}
-            rest["required"] = [*base.get("required", ()), *rest.get("required", ())]
+        if "required" in base:
+            rest["required"] = [*base["required"], *rest.get("required", ())]
         schema = {**base, **rest}
     return schema
 

@@ -12,6 +12,7 @@ from microbatch.record import Record
 from streamtable.errors import ConfigurationError
 
 _NUMBERS = frozenset({int, float, Decimal})
+_LISTS = (list, tuple, set, frozenset)
 
 
 def columns(records: Sequence[Record[Any, Any]]) -> Any:
@@ -46,7 +47,7 @@ def _loses(arrow: Any, values: Sequence[Any]) -> bool:
     if dict in kinds:
         rows = [each for each in values if each]
         return any(_loses(part.type, [each.get(part.name) for each in rows]) for part in arrow)
-    if kinds & {list, tuple}:
+    if kinds & {*_LISTS}:
         return _loses(arrow.value_type, [*chain.from_iterable(each for each in values if each)])
     zones = {each.tzinfo is None for each in values if isinstance(each, datetime | time)}
     several = len(kinds) > 1 and not kinds <= _NUMBERS
@@ -56,4 +57,4 @@ def _loses(arrow: Any, values: Sequence[Any]) -> bool:
 def _kind(value: Any) -> type:
     """Return the type that Arrow takes a value for: of an enum's member, or of a named tuple, the type that it extends."""
     kind = next(each for each in type(value).__mro__ if not issubclass(each, Enum))
-    return next((base for base in (dict, list, tuple) if issubclass(kind, base)), kind)
+    return next((base for base in (dict, *_LISTS) if issubclass(kind, base)), kind)

@@ -3,6 +3,7 @@
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread, Timer
 from typing import Any
 
@@ -50,6 +51,36 @@ def driver(url: str, alias: str) -> Iterator[ElasticsearchDriver]:
     made.create(shards=1, replicas=0)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body"),
+    [
+        (503, "application/json", b"upstream connect error"),
+        (200, "application/json", b'{"errors": fal'),
+        (502, "text/strange", b"<html>"),
+    ],
+)
+def test_a_response_that_cannot_be_read_is_no_fault_of_the_rows(status: int, kind: str, body: bytes) -> None:
+    class Broken(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("X-Elastic-Product", "Elasticsearch")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        driver = ElasticsearchDriver(f"http://127.0.0.1:{server.server_port}", alias="a", tenant="t")
+        with pytest.raises(RetryLater):
+            driver.write({b"a": b"1"}, 1, 5.0)
+        driver.close()
+        server.shutdown()
 
 
 @pytest.mark.parametrize("value", [{"x"}, b"x"])

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamtable.base.crash_marker import NotNoted, Suspects
+from streamtable.base.crash_marker import InHand, Suspects
 from streamtable.base.types import RecordBatch
 from streamtable.engine.commit.budget import CommitBudget
 from streamtable.engine.settings import ProcessorSettings
@@ -133,10 +133,14 @@ def test_after_a_commit_that_was_too_large_fewer_records_are_handled_at_once(
     assert [len(part) for part in budget.parts([records], lambda: 0)] == [2, 2, 1]
 
 
+class AfterDeath(InHand):
+    @property
+    def left(self) -> Suspects:
+        return Suspects("events", 0, 7, 9)
+
+
 def test_after_a_death_commits_begin_with_one_record_and_double() -> None:
-    in_hand = NotNoted()
-    in_hand.left = Suspects("events", 0, 7, 9)
-    small = CommitBudget("g", ProcessorSettings("here", in_hand=in_hand))
+    small = CommitBudget("g", ProcessorSettings("here", in_hand=AfterDeath()))
     assert (small.bytes, small.records) == (1, 1)
     for _ in range(30):
         small.committed(0.1)

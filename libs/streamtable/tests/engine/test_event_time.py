@@ -583,7 +583,9 @@ def test_what_silence_has_advanced_is_committed_and_goes_on_after_a_restart(test
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_late_event_ends_the_silence_that_went_on_after_a_restart(tester: Tester, *, restarts: bool) -> None:
+def test_a_late_event_ends_the_silence_that_went_on_after_a_restart(
+    tester: Tester, *, restarts: bool
+) -> None:
     group = idle_group([])
     tester.run(group)
     emit(tester, A, [1])
@@ -595,7 +597,9 @@ def test_a_late_event_ends_the_silence_that_went_on_after_a_restart(tester: Test
     emit(tester, A, [5])
     before = tester.watermark_ms(group)
     tester.advance(45)
-    assert tester.watermark_ms(group) == before, "45 s of silence, from 5 ms on, are less than is passed already"
+    assert tester.watermark_ms(group) == before, (
+        "45 s of silence, from 5 ms on, are less than is passed already"
+    )
 
 
 def test_idle_inputs_do_not_commit_more_often_than_once_in_idle_after(tester: Tester) -> None:

@@ -42,14 +42,14 @@ class WrittenSchema:
 
 
 def schemas_of(groups: Iterable[Group[Any, Any]], *, inputs: bool = False) -> list[WrittenSchema]:
-    """Return the schemas of groups that are in a registry over HTTP: of their outputs, loops and tables.
+    """Return the schemas of groups that are in a registry over HTTP: of all that they write.
 
     Args:
         groups: The groups.
         inputs: Whether the schemas of the inputs are among them.
 
     Raises:
-        ConfigurationError: The codec of a state names no subject.
+        ConfigurationError: The codec of a state, of a call, of a timer's payload or of rows names no subject.
     """
     found: dict[tuple[str, Definition], WrittenSchema] = {}
     for topic, codec in _codecs(groups, inputs=inputs):

@@ -22,7 +22,7 @@ from streamtable_spark.jobs.writer_lock import WRITING
 
 SCHEMES: Final = {"file", "hdfs", "s3a", "gs", "abfss"}
 NO_RENAME: Final = ("s3a://", "gs://")
-"""Where no file is renamed atomically."""
+"""Stores that rename no file atomically."""
 BRONZE: Final = "bronze"
 QUARANTINE: Final = "quarantine"
 

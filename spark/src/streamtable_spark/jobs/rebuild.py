@@ -90,9 +90,6 @@ def rebuild(
         writer.fence(count)
     reached("fenced")
     computed, digests = _make(session, cluster, request, plan, writers, progress, reached)
-    for writer in writers.values():
-        writer.fence(count)
-    reached("fenced again")
     positions = {
         name: _read_back(session, cluster, topic, digests[name])
         for name, topic in request.target.changelogs.items()
@@ -144,6 +141,9 @@ def _make(
             progress.stage(STAGES[3])
             written += _write(todo, writer)
         reached("written")
+        for writer in writers.values():
+            writer.fence(count)
+        reached("fenced again")
     finally:
         session.catalog.clearCache()
     deleted = sum(each.deleted for each in written)

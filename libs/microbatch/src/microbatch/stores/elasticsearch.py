@@ -122,7 +122,7 @@ class ElasticsearchDriver:
             )
 
     def ask(self, request: Callable[[Elasticsearch], R], timeout: float = _CHANGE_S) -> R:
-        """Send a request. Raises `RetryLater` or `ConfigurationError` like the methods of `Driver`."""
+        """Send a request. Raises `RetryLater`, `ConfigurationError` or `SerializationError` like the methods of `Driver`."""
         client = self._client.options(request_timeout=timeout)
         return self._whole(lambda: request(client))
 
@@ -340,10 +340,15 @@ class ElasticsearchDriver:
             said = error.body.get("error") if isinstance(error.body, dict) else None
             details = said if isinstance(said, dict) else {"type": "", "reason": str(error)}
             raise RetryLater(self._passing(details, error.meta.status)) from error
-        except ClientSerializationError as error:
-            raise SerializationError(f"a value is no JSON, for {self._where}: {error}") from error
+        except RecursionError as error:
+            raise SerializationError(f"a value is nested too deep for {self._where}") from error
         except TransportError as error:
             causes = "".join(f" ({cause})" for cause in error.errors[-1:])
+            # The client calls a response that it cannot read the same.
+            if isinstance(error, ClientSerializationError) and error.message.startswith(
+                "Unable to serialize"
+            ):
+                raise SerializationError(f"a value is no JSON, for {self._where}{causes}") from error
             raise RetryLater(f"{self._where}: {error}{causes}") from error
         # If cut off within its headers, a response has neither length nor type and looks empty.
         if not isinstance(getattr(answer, "body", None), dict | bool):

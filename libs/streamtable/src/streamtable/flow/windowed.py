@@ -59,10 +59,10 @@ def closed_rows(window: Window, due: DueRows[Windowed[Any], Any]) -> list[DueRec
     """Return the rows of closed windows as records, with the last millisecond of each window."""
     # It is in time for all steps behind it, whose rows fall due later by the time that this one was open (`Stages.lags`).
     behind_end = 0 if window.inclusive else 1
-    return [(raw, row, key.end_ms - behind_end, key.end_ms - behind_end) for raw, key, row in due.rows]
+    return [(raw, row, end, end) for raw, key, row in due.rows for end in (key.end_ms - behind_end,)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class WindowedStream(Generic[K, V]):
     """The records of a stream by their keys and windows, to be aggregated into a table.
 

@@ -139,7 +139,9 @@ class EventClock:
         self._goes_by_itself = False
         if topic not in self._producers:
             for stage in range(self._stage_of[topic], len(self._resumed_ms)):
-                self._resumed_ms[stage] = NO_TIME  # the silence has ended: the next one counts from its last event
+                self._resumed_ms[stage] = (
+                    NO_TIME  # the silence has ended: the next one counts from its last event
+                )
         if topic not in self._producers or not self._producers[topic].known:
             self._streams[topic] = max(self._streams[topic], max(seen_ms, default=NO_TIME))
         self._advance()

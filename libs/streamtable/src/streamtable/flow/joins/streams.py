@@ -103,17 +103,15 @@ class StreamJoin:
     def _waited(self, rows: WaitingRecords, due: DueRows[Any, Any]) -> list[DueRecord]:
         """Return the records that have expired and are to come out: they have not been matched."""
         records = [record_of(raw, row) for raw, _, row in due.rows]
-        alone = [
+        alone: Any = [
             (where.key, where.side, record, where.time, bound_of(where.time, at, late_before))
             for (_, where, _), record, at in zip(due.rows, records, due.times_ms, strict=True)
             for _, matched, late_before in [times_of(record)]
             if where.side in self.unmatched and not matched
         ]
-        values = rows.values_of_both([side for _, side, *_ in alone], [record for _, _, record, *_ in alone])
-        return [
-            (key, (side, value), time, late_before)
-            for (key, side, _, time, late_before), value in zip(alone, values, strict=True)
-        ]
+        keys, sides, waited, times, late_before = zip(*alone, strict=True) if alone else ((), (), (), (), ())
+        values = rows.values_of_both(sides, waited)
+        return list(zip(keys, zip(sides, values, strict=True), times, late_before, strict=True))
 
     def _alone(self, _: Scope, records: Columns) -> Columns:
         pairs = [(value, None) if side == LEFT else (None, value) for side, value in records.values]
