@@ -16,7 +16,7 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_257,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_262,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500
     "libs/exactjson": 635,
     "libs/streamtable_codecs": 1_450,
@@ -31,12 +31,12 @@ PACKAGE_LINES_MAX = {
     "spark": 4_392,  # aim 3,200
     "services/click_count": 481,  # aim 300
     "services/user_status": 420,  # aim 380
-    "libs/streamtable_calls": 1_543,  # aim 600
+    "libs/streamtable_calls": 1_556,  # aim 600
     "services/console": 1_927,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 PACKAGE_STATEMENTS_MAX = {
-    "libs/streamtable": 18_232,
+    "libs/streamtable": 18_239,
     "libs/streamtable_admin": 1_861,
     "libs/exactjson": 574,
     "libs/streamtable_codecs": 1_218,
@@ -51,7 +51,7 @@ PACKAGE_STATEMENTS_MAX = {
     "spark": 3_453,
     "services/click_count": 241,
     "services/user_status": 242,
-    "libs/streamtable_calls": 1_285,
+    "libs/streamtable_calls": 1_296,
     "services/console": 1_512,
 }
 """Statements of a package at most; docs/explanation/repository.md says what takes them. Lower a number whenever it shrinks."""

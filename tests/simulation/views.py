@@ -136,8 +136,9 @@ class ViewWorld:
 
     def turn(self) -> None:
         self.clock.advance(self.rng.choice((0.01, 0.3, 1.1)))
-        if next(self.turns, None) is None:
-            raise Broken(f"the view has stopped: {self.view._replicas._failure}")
+        next(self.turns, None)
+        if (failure := self.view._replicas._failure) is not None:
+            raise Broken(f"the view has stopped: {failure}")
         if self.first_ends is not None and self.view.ready:
             positions = {partition: at.offset for partition, at in self.view.position().items()}
             if any(positions[partition] < end for partition, end in enumerate(self.first_ends)):

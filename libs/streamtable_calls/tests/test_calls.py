@@ -754,6 +754,9 @@ def test_an_answer_that_was_not_handled_is_written_again_before_the_next_call_of
     assert calls.work() == 1
     assert kept.table.changed_keys() == [first]
     assert (calls.pending["score"], started.requests, rows.raw.get(first)) == (2, [], answer)
+    assert calls.work() == 0
+    calls.undone()
+    assert calls.work() == 1, "a rewind has taken it back"
     rows.raw.put(first, None)
     calls.placed(first)  # its handler has been called
     calls.committed()

@@ -128,6 +128,10 @@ class PartitionCalls:
         self._meters = meters
         self._limited_log = LimitedLog(log, clock)
         self._opened = False
+        self._unhandled: list[
+            tuple[bytes, bytes]
+        ] = []  # rows found with a result, until their handlers are committed
+        self._rewritten = False  # since the last rewind
         self._changed: list[bytes] = []  # rows that were written since the last commit
         self._committed: deque[bytes] = deque()  # rows that were committed, and not looked at since
         self._arrived: deque[Outcome] = deque()
@@ -148,7 +152,9 @@ class PartitionCalls:
         self._measure()
 
     def work(self) -> int:
-        written = 0 if self._opened else self._open()
+        if not self._opened:
+            self._open()
+        written = self._write_unhandled()
         while self._committed:
             self._look(self._committed[0])  # looked at again if a schema cannot be had now
             self._committed.popleft()
@@ -163,11 +169,14 @@ class PartitionCalls:
         return self._times.oldest_ms(self._changed)
 
     def committed(self) -> None:
+        if self._rewritten:
+            self._unhandled = []
         self._committed += self._changed
         self._meters.attempts.update(self._ended)
         self._changed, self._written, self._ended, self._uncommitted = [], [], [], set()
 
     def undone(self) -> None:
+        self._rewritten = False
         self._arrived.extendleft(reversed(self._written))
         self._left |= self._uncommitted
         self._times.forget()
@@ -191,13 +200,12 @@ class PartitionCalls:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _open(self) -> int:
-        """Find the calls that are pending, in the order of each key. Returns the number of rows that were written."""
+    def _open(self) -> None:
+        """Find the calls that are pending, in the order of each key."""
         # Calls may have been made, and committed, before this: they are behind the others, and found among them.
         self._committed.clear()
         uncommitted = set(self._changed)
         unknown: Counter[str] = Counter()
-        unhandled: list[tuple[bytes, bytes]] = []
         for row_key, data in self._rows.raw.scan(None, None):
             if row_key in uncommitted:
                 continue
@@ -215,14 +223,21 @@ class PartitionCalls:
             elif PendingCall.decode(payload_of(data)).state is CallState.WAITING:
                 self._committed.append(row_key)
             else:
-                unhandled.append((row_key, data))
+                self._unhandled.append((row_key, data))
         for name, count in unknown.items():
             raise PendingCallsLeft(name, self._group, self._partition, count)
-        for row_key, data in unhandled:  # their handlers are called when the rows are written again
+        for row_key, data in self._unhandled:
             self._note(row_key, PendingCall.decode(payload_of(data)))
-            self._rows.raw.put(row_key, data)
         self._opened = True
-        return len(unhandled)
+
+    def _write_unhandled(self) -> int:
+        """Write the rows again whose handlers have not been called, which calls them. Returns their number."""
+        if self._rewritten:
+            return 0
+        for row_key, data in self._unhandled:
+            self._rows.raw.put(row_key, data)
+        self._rewritten = True
+        return len(self._unhandled)
 
     def _look(self, row_key: bytes) -> None:
         data = self._rows.raw.get(row_key)

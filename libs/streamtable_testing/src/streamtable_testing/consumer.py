@@ -126,7 +126,7 @@ class VirtualGroupConsumer:
         self._take(frozenset(self._owned), "revoked")
         with suppress(RetryLater):  # the group notices it at the session timeout
             self._wire.ask("leave", lambda: self._group.leave(self._member_id), silent=RetryLater)
-        self._epoch = None
+        self._epoch, self._member_id = None, f"{self._member_id}+"  # a new member's
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

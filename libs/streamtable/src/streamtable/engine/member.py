@@ -105,9 +105,8 @@ class Member:
         self._abandoned = False
         self._joined_at: float | None = None
         # For the background thread: asked by it, the client could wait for a callback of `poll`.
-        self._member_id = self._unknown_id = (
-            ""  # the latter was unknown to the coordinator when it was asked last
-        )
+        self._member_id = ""
+        self._unknown_id = ""  # the coordinator did not know this member when it was asked last
         self._joins_again = False
         self.undone = 0  # the number of rewinds of all tasks
         self._failures = 0  # commits that failed in a row
@@ -191,8 +190,11 @@ class Member:
     def _step(self) -> None:
         since = self.heartbeat.polled_at  # the records of this poll may have arrived since the last one
         if self._joins_again:
-            self._joins_again, self._unknown_id = False, ""
-            self._consumer.join_again()
+            # Its id of now: a member without partitions gets no callback when it joins with another one.
+            joined, unknown = self._consumer.membership().member_id, self._unknown_id
+            self._joins_again, self._unknown_id, self._member_id = False, "", ""
+            if joined == unknown:
+                self._consumer.join_again()
         timeout = poll_timeout(self.assignment.tasks.values(), self.settings, self._committed_at, self._clock)
         batches = self._consumer.poll(self.settings.poll_records, timeout)
         self.heartbeat.polled(self._clock.monotonic(), self.assignment.tasks, self.assignment.restores)
@@ -561,7 +563,8 @@ class Member:
             RetryLater: Kafka does not answer.
         """
         if self._clock.monotonic() - self.heartbeat.polled_at > _POLLED_SECONDS:
-            return  # it may have left for that reason, and joins again by itself
+            self._unknown_id = ""  # it may have left for that reason, and joins again by itself
+            return
         this = self._member_id
         unknown = bool(this) and this not in self._cluster.group_members(self.group.name)
         if unknown and this == self._unknown_id:

@@ -273,7 +273,6 @@ class GroupProcessor:
         if now - self._checked_at >= _CHECK_TOPICS_SECONDS:
             self._checked_at = now
             self._now_and_then(lambda: self._check_topics(cluster))
-            self._now_and_then(member.check_membership)
         if self._purger is not None and now - self._purged_at >= PURGE_SECONDS:
             self._purged_at = now
             self._purger.purge(self.working)
@@ -384,6 +383,7 @@ class GroupProcessor:
         if not self._owners_checked:
             refuse_topics_of_others(self.group, cluster)
             self._owners_checked = True
+        self._started.check_membership()
 
     def _now_and_then(self, ask: Callable[[], object]) -> None:
         """Do a check that is repeated soon anyway; it also shows whether Kafka answers."""

@@ -237,6 +237,8 @@ class KafkaGroupConsumer:
                 error = cause(exception)
                 if error.code() not in STATE:
                     raise fatal(error, "a seek").at(*place, offset) from exception
+                if self._rejoin_at is not None:
+                    return None  # the next client seeks
                 # Right after the assignment the fetcher may not have started, and refuses.
                 if time.monotonic() > deadline:
                     return self._find_stopped(place, offset)
@@ -260,7 +262,7 @@ class KafkaGroupConsumer:
                 text = f"the records at the reading position are gone: the topic holds {low} to {high}. Find out what was lost, and set the group's offset to accept it"
                 raise InputLost(text).at(*place, offset)
         log.warning("partition stopped by the client, joining the group again", **place._asdict())
-        self.join_again()
+        self._rejoin_at = time.monotonic() + REJOIN_EVERY_S
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         if not offsets:

@@ -248,7 +248,8 @@ class PartitionReplica:
         self._ends.append((asked_at, end))
         became_current = self.advance(self.position)
         # Also where nothing changes: the age of the store decides later whether it can be used.
-        if self.current and not self.lag and self.current_at >= self._saved_at + _SAVE_SECONDS:
+        unsaved_s = self.current_at - self._saved_at  # below 0 after the clock was set back
+        if self.current and not self.lag and not 0 <= unsaved_s < _SAVE_SECONDS:
             self.save(self.current_at)
         return became_current
 
