@@ -26,8 +26,8 @@ PACKAGE_LINES_MAX = {
     "libs/streamtable_native": 216,
     "libs/microbatch": 3_295,  # aim 3,000
     "libs/servicekit": 5_972,  # aim 6,000
-    "libs/streamtable_sinks": 2_503,
-    "libs/streamtable_capture": 1_850,
+    "libs/streamtable_sinks": 2_521,
+    "libs/streamtable_capture": 1_857,
     "spark": 4_392,  # aim 3,200
     "services/click_count": 481,  # aim 300
     "services/user_status": 420,  # aim 380
@@ -46,8 +46,8 @@ PACKAGE_STATEMENTS_MAX = {
     "libs/streamtable_native": 174,
     "libs/microbatch": 2_496,
     "libs/servicekit": 4_787,
-    "libs/streamtable_sinks": 2_094,
-    "libs/streamtable_capture": 1_515,
+    "libs/streamtable_sinks": 2_109,
+    "libs/streamtable_capture": 1_517,
     "spark": 3_453,
     "services/click_count": 241,
     "services/user_status": 242,

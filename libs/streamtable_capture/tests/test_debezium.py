@@ -238,6 +238,14 @@ UNSENT: dict[str, Any] = {
 """The placeholders of the connector 3.6.0 for a value that the database did not send, by the type of the column."""
 
 
+@pytest.mark.parametrize("placeholder", ['a "quoted" one', "back\\slash", "two\nlines", "\U0001f6ab"])
+def test_a_placeholder_that_json_escapes_is_refused_as_it_would_be_taken_for_a_value(
+    placeholder: str,
+) -> None:
+    with pytest.raises(GraphError, match="characters that JSON escapes"):
+        Debezium(dict, placeholder=placeholder)
+
+
 class OfAny(Struct):
     id: int
     c: Any

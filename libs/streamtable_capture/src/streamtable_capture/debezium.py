@@ -134,7 +134,7 @@ class Debezium(OneByOne[DatabaseChange[T]], Generic[T]):
         placeholder: The connector's `unavailable.value.placeholder`.
 
     Raises:
-        GraphError: The class cannot be a row.
+        GraphError: The class cannot be a row, or the placeholder cannot be found in JSON.
     """
 
     def __init__(
@@ -152,6 +152,13 @@ class Debezium(OneByOne[DatabaseChange[T]], Generic[T]):
         if unavailable not in {"refuse", "keep"}:
             raise GraphError(f"Debezium has unavailable={unavailable!r}: give 'refuse' or 'keep'")
         self.unavailable: Literal["refuse", "keep"] = unavailable
+        if (
+            msgspec.json.encode(placeholder)[1:-1] != placeholder.encode()
+            or max(placeholder, default="") > "\uffff"
+        ):
+            raise GraphError(
+                f"Debezium has placeholder={placeholder!r}: give one without characters that JSON escapes, such as quotes"
+            )
         self.placeholder = placeholder
         self._truncations = self._ordered = False
         self._unavailable = _Unavailable(placeholder)

@@ -9,7 +9,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from streamtable import Avro, Bytes, Codec, Long, String
-from streamtable.base.ports import ColumnValues, ShownValues
+from streamtable.base.ports import ColumnValues, ShownValues, WindowedKeys
+from streamtable.errors import ConfigurationError
 
 _PLAIN: Final = ((String, "string"), (Long, "long"), (Bytes, "bytes"))
 
@@ -50,6 +51,19 @@ def key_maker(codec: Codec[Any], names: Sequence[str]) -> Callable[[Any], Any] |
     if len(own) > 1 and sorted(own) == sorted(names):
         return lambda key: None if key is None else tuple(key[own.index(name)] for name in names)
     return None
+
+
+def refuse_partial_key(codec: Codec[Any], names: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if the keys have fields that are no key columns: rows of several keys would be one."""
+    fields = [name for name, _ in fields_of(codec, "") or ()]
+    if isinstance(codec, WindowedKeys):  # the end of a window follows from its start, but for sessions
+        fields = ["key", "start_ms"] if hasattr(codec, "end_of") else ["key", "start_ms", "end_ms"]
+    lacking = [name for name in fields if name not in names]
+    if lacking and not {*names}.isdisjoint(fields):  # else a tuple's parts have other names
+        raise ConfigurationError(
+            f"the key columns {list(names)} lack {lacking} of the keys: rows of several keys would be one row, and the "
+            "deletion of one would delete it. Name all fields of the keys in key="
+        )
 
 
 def key_part(names: Sequence[str], name: str, key: Any) -> Any:

@@ -7,6 +7,7 @@ change, and Elasticsearch ignores a lower one. A batch that is written again, or
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -304,7 +305,9 @@ class Elasticsearch(TargetOfOneSink):
 
 def _ids_of(codec: Codec[Any]) -> Callable[[Any], str]:
     """Return the function that makes an id of a key: two for two keys that differ, and the same whatever their class is called."""
-    plain = codec.plain if isinstance(codec, ShownValues) else lambda key: key
+    plain: Callable[[Any], Any] = codec.plain if isinstance(codec, ShownValues) else lambda key: key
+    if isinstance(inner := getattr(codec, "key", None), ShownValues):  # of windows
+        plain = partial(_with_plain_key, inner.plain)
     tree = tree_of(codec)
     # A key of Connect has one type as well, or is a tuple.
     alike = hasattr(codec, "columns") if tree is None else "json" not in tree and not isinstance(tree, list)
@@ -315,6 +318,10 @@ def _ids_of(codec: Codec[Any]) -> Callable[[Any], str]:
         return str(found) if as_it_is else json.dumps(found, default=str, ensure_ascii=False)
 
     return made
+
+
+def _with_plain_key(plain: Callable[[Any], Any], key: Any) -> Any:
+    return plain(key[0]), *key[1:]
 
 
 def _is_json(text: str) -> bool:

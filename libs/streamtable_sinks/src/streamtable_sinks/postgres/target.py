@@ -8,7 +8,7 @@ from typing import Final
 import psycopg
 
 from streamtable.errors import ConfigurationError, Rejected, RetryLater, StreamtableError
-from streamtable_sinks.columns import key_maker, key_part, row_maker
+from streamtable_sinks.columns import key_maker, key_part, refuse_partial_key, row_maker
 from streamtable_sinks.postgres import positions
 from streamtable_sinks.postgres.errors import streamtable_error
 from streamtable_sinks.postgres.rows import JSON_TYPES, MakeKey, MakeRow, RowMaker
@@ -81,6 +81,8 @@ class Postgres(TargetOfOneSink):
                 f"sink {source.sink!r} writes the table {source.topic!r}, whose rows change and are deleted: name the key "
                 f"columns of {self._table.name!r} with key="
             )
+        if source.is_table and self._by_name:
+            refuse_partial_key(source.key, self._table.key)
         needed = self._needed(source)
         if self._create and needed is None:
             raise ConfigurationError(
