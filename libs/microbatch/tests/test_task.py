@@ -397,6 +397,15 @@ def test_a_record_of_the_retry_topic_is_read_with_the_prefix_in_its_header(teste
     assert (seen, tester.dead_letters(graph)) == ([1, 2], [])
 
 
+def test_a_process_that_hides_a_generator_stops_the_group(tester: Tester) -> None:
+    def yields(batch: Batch, send: Send) -> Any:
+        yield batch
+
+    tester.run(batches(lambda batch, send: yields(batch, send)))  # noqa: PLW0108 - which hides it
+    with pytest.raises(GraphError, match="nothing would run it"):
+        tester.emit(EVENTS, "a", 1)
+
+
 class Unregistered(Long):
     def prepare(self) -> None:
         raise ConfigurationError("the registry has no such subject")

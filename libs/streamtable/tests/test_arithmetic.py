@@ -3,19 +3,20 @@
 import struct
 import sys
 from datetime import timedelta
-from decimal import Decimal, Inexact
+from decimal import Decimal
+from enum import IntEnum
 from fractions import Fraction
 from functools import reduce
 from itertools import permutations
 from math import inf, isfinite, isnan, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable import Avro, EventTime, Group, Input, Json, Max, Mean, Min, Persist, Stream, String, Sum
-from streamtable.base.arithmetic import greatest, least, minus, numbers_only, plus
+from streamtable.base.arithmetic import alone, greatest, least, minus, numbers_only, plus
 from streamtable.errors import HandlerFailed
 from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling
 from streamtable.flow.folds.table_sums import ExactSum, ExactSumCodec
@@ -257,7 +258,7 @@ def test_decimals_of_more_digits_than_a_sum_can_have_are_an_error() -> None:
     tiny = Decimal("1E-990")
     assert minus(plus(Decimal("1E+8"), tiny), tiny) == Decimal("1E+8")
     for operation in (plus, minus):
-        with pytest.raises(Inexact):
+        with pytest.raises(ValueError, match="more than 1,000 digits"):
             operation(Decimal("1E+20"), tiny)
 
 
@@ -265,6 +266,29 @@ def test_a_mean_of_decimals_keeps_the_digits_of_its_sum() -> None:
     mean: Mean[Decimal] = Mean(lambda amount: amount)
     row = mean.subtract(mean.add(mean.first(LARGE), SMALL), LARGE)
     assert row == {"mean": SMALL, "sum": SMALL, "count": 1}
+
+
+class Money(NamedTuple):
+    """Adds to another one, and to decimals of its own accord."""
+
+    units: Decimal
+
+    def __add__(self, other: Any) -> Any:
+        return Money(self.units + other.units) if isinstance(other, Money) else self.units + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.units
+
+
+class Size(IntEnum):
+    SMALL = 1
+
+
+def test_types_with_an_addition_of_their_own_and_enums_of_numbers_have_sums() -> None:
+    one = Money(Decimal(1))
+    assert plus(alone(one), one) == Money(Decimal(2))
+    assert (plus(one, Decimal(2)), plus(Decimal(2), one)) == (Decimal(3), Decimal(3))
+    assert type(alone(Size.SMALL)) is int
 
 
 @pytest.mark.parametrize("aggregate", [Sum, Mean])

@@ -157,6 +157,18 @@ def test_a_pending_call_waits_for_the_registry_of_its_request_when_its_partition
     assert tester.table(group) == {"a": ["X", "Y"], "b": ["Z"]}
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_result_is_not_given_to_a_handler_that_nothing_would_run(tester: Tester) -> None:
+    async def waits(ctx: Any, order: Any, score: Any) -> None:
+        scored(ctx, order, score)
+
+    call = call_of(then=lambda *given: waits(*given))  # noqa: PLW0108 - which hides it
+    tester.run(group_of(call))
+    tester.emit(ORDERS, "a", "x")
+    with pytest.raises(GraphError, match="nothing would run it"):
+        tester.calls(call).answer(7)
+
+
 @pytest.mark.parametrize("part", ["request", "response"])
 def test_a_group_does_not_start_without_the_schemas_of_its_calls(tester: Tester, part: str) -> None:
     codec = OfRegistry()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from libs.streamtable_capture.tests.recorded_topics import SCHEMAS, Recorded, recorded
 from libs.streamtable_capture.tests.shop_database import BIO
 from libs.streamtable_capture.tests.shop_rows import Customer, Line
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from prometheus_client import CollectorRegistry
 
 from streamtable import Changes, Context, Group, Input, Join, Json, Persist, RowChange, Stream, String, Table
@@ -704,6 +704,18 @@ def test_a_row_of_a_class_that_omits_defaults_keeps_a_value_that_is_its_default(
     assert tester.table(group.table) == {1: Brief(1, "", 20)}
     assert not tester.dead_letters(group)
     assert group.table.value.encode(Brief(1)) == b'{"id":1,"about":"","number":0}'
+
+
+class Unset(Struct, omit_defaults=True):
+    id: int
+    bio: str | UnsetType = UNSET
+
+
+def test_a_field_that_is_unset_is_not_in_the_row(tester: Tester) -> None:
+    group = Capture("unset", Stream("raw", ConnectKey(id=int), Debezium(Unset)))
+    tester.run(group)
+    tester.emit_raw("raw", b'{"id":1}', b'{"op":"c","after":{"id":1},"source":{"lsn":1}}')
+    assert (tester.table(group.table), tester.dead_letters(group)) == ({1: Unset(1)}, [])
 
 
 class Wider(Struct):

@@ -65,6 +65,8 @@ def test_key_columns_that_would_make_one_row_of_several_keys_are_refused(
         (WindowedKey(String(), 1_000), ("key", "start_ms")),
         (WindowedKey(String(), 1_000), ("key", "start_ms", "end_ms")),
         (WindowedKey(String(), 1_000), ("shop", "from", "to")),
+        (WindowedKey(String(), 1_000), ("key", "from_ms", "to_ms")),
+        (WindowedKey(String(), 1_000), ("shop", "start_ms", "end_ms")),
         (SessionKey(String()), ("key", "start_ms", "end_ms")),
         (String(), ("k",)),
         (Json(), ("k",)),

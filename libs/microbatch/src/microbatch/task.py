@@ -29,6 +29,7 @@ from microbatch.rows import NO_WRITES, BatchWrites
 from streamtable.base.clock import Clock
 from streamtable.base.deadletter import Origin
 from streamtable.base.failpoint import Failpoint
+from streamtable.base.mapped import check_results
 from streamtable.base.message import prefix_header, with_prefixes
 from streamtable.base.tracing import UNTRACED, Tracer
 from streamtable.base.types import Headers, NextOffset, RecordBatch, TopicPartition
@@ -180,6 +181,7 @@ class BatchTask:
             send = Send(services.outputs.emit, lambda: self._send_ahead(services))
             answer = self._group.process(batch, send)
             if not inspect.isawaitable(answer):
+                check_results([answer])
                 return self._prepared(done())
         return self._awaited(services, answer, cut, done)
 

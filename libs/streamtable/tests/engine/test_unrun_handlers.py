@@ -8,12 +8,15 @@ import pytest
 
 from streamtable import (
     Changes,
+    Due,
     Group,
     Input,
     Long,
     Loop,
     OnError,
+    Output,
     Persist,
+    State,
     Stream,
     String,
     Table,
@@ -21,6 +24,7 @@ from streamtable import (
     Visit,
 )
 from streamtable.errors import GraphError
+from streamtable.flow import Flow
 from streamtable.graph.visiting import VisitProgress
 from streamtable_testing import Tester
 
@@ -98,6 +102,49 @@ def test_a_decorated_handler_that_returns_what_nothing_would_run_stops_its_group
         ):
             tester.emit_raw(topic, *record)
         assert tester.dead_letters(group) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda stream: stream.filter(decorated(yields)),
+        lambda stream: stream.peek(decorated(yields)),
+        lambda stream: stream.split(decorated(yields))[0],
+    ],
+)
+def test_a_predicate_that_returns_a_generator_stops_its_flow(step: Callable[[Any], Any]) -> None:
+    flow = Flow("f")
+    step(flow.stream(EVENTS)).to(Stream("out", String(), Long()))
+    with Tester() as tester:
+        tester.run(flow)
+        with pytest.raises(GraphError, match="nothing would run it"):
+            tester.emit(EVENTS, "a", 1)
+
+
+def test_rows_that_fall_due_are_not_given_to_a_handler_that_nothing_would_run() -> None:
+    due = Due[str, int](lambda key, row: 1_000, decorated(yields), clock="wall")
+    state = State("s", key=String(), value=Long(), due=due)
+    group = Group[str, Any]("g", Input(EVENTS, lambda ctx, event: ctx.table(state).put("a", event)), state)
+    with Tester() as tester:
+        tester.run(group)
+        with pytest.raises(GraphError, match="nothing would run it"):
+            tester.emit(EVENTS, "a", 1)
+
+
+@pytest.mark.parametrize("empty", [{}, ""])
+def test_an_empty_dict_or_text_is_no_record(empty: Any) -> None:
+    flow, out = Flow("f"), Stream("out", String(), Long())
+    flow.stream(EVENTS).flat_map_values(lambda _: empty, value=Long()).to(out)
+    with Tester() as tester:
+        tester.run(flow)
+        tester.emit(EVENTS, "a", 1)
+        assert tester.records(out) == []
+
+
+def test_a_table_is_no_output() -> None:
+    output: Any = Output
+    with pytest.raises(GraphError, match="Output"):
+        output(ROWS)
 
 
 def test_a_decorator_may_run_what_its_handler_returns() -> None:

@@ -20,6 +20,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgenerator
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable import Codec, Context, OnError, Timer
+from streamtable.base.mapped import check_results
 from streamtable.base.types import RecordBatch
 from streamtable.errors import DeserializationError, GraphError
 from streamtable.handlers.timers import NEVER_MS, payload_of
@@ -155,10 +156,11 @@ class Call(PendingEdge[K, V], Generic[K, Q, R, V]):
         return self.failed(ctx, request, error) or ()
 
     def _ended(self, ctx: Context[K, V], pending: PendingCall) -> None:
-        if isgenerator(self.finish(ctx, pending)):
+        if isgenerator(made := self.finish(ctx, pending)):
             raise GraphError(
                 f"a handler of call {self.name!r} yields values, which only a flow passes on: emit them, or use call_each()"
             )
+        check_results([made])
 
     def handled_by(self, handler: Callable[[Context[K, V], PendingCall], None]) -> "Call[K, Q, R, V]":
         """Return the same call, with another handler of those that have ended: `ctx.call` takes either."""

@@ -138,7 +138,10 @@ class RowType(Generic[T]):
 
     def whole(self, row: T) -> Any:
         """Return what is encoded for a row: also the fields that have their defaults, as a column that is missing has no value."""
-        return {name: getattr(row, each) for name, each in self._omitting.items()} if self._omitting else row
+        if not self._omitting:
+            return row
+        found = {name: getattr(row, each) for name, each in self._omitting.items()}
+        return {name: each for name, each in found.items() if each is not msgspec.UNSET}
 
     def unfit(self, error: Exception) -> DeserializationError:
         """Return the error of a row that does not fit."""

@@ -348,9 +348,12 @@ def _show(
             "the next one of a flow, counts them twice unless it is reset to latest first, with --empty-table."
         )
     if letters:
+        whole = all(move.after <= marks[move.place].low for move in moves if move.place.topic not in ended)
+        later = f"with --since {at(int(time.time() * 1000))} a replay takes later ones alone"
+        others = "replay others by their names; with --json this command lists the names of these"
         show_line(
             f"{count(letters, 'dead letter')} never replayed: the records are handled again. Replay none of them after the reset, "
-            f"as they would count twice: with --since {at(int(time.time() * 1000))} a replay takes later ones alone."
+            f"as they would count twice: {later if whole else others}."
         )
     for table in emptied:
         show_line(f"All rows of {table} are deleted; local copies are discarded when a process opens them.")

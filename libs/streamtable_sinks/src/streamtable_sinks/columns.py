@@ -55,14 +55,20 @@ def key_maker(codec: Codec[Any], names: Sequence[str]) -> Callable[[Any], Any] |
 
 def refuse_partial_key(codec: Codec[Any], names: Sequence[str]) -> None:
     """Raise `ConfigurationError` if the keys have fields that are no key columns: rows of several keys would be one."""
-    fields = [name for name, _ in fields_of(codec, "") or ()]
-    if isinstance(codec, WindowedKeys):  # the end of a window follows from its start, but for sessions
-        fields = ["key", "start_ms"] if hasattr(codec, "end_of") else ["key", "start_ms", "end_ms"]
-    lacking = [name for name in fields if name not in names]
-    if lacking and not {*names}.isdisjoint(fields):  # else a tuple's parts have other names
+    fields, read = [name for name, _ in fields_of(codec, "") or ()], list(names)
+    if isinstance(codec, WindowedKeys):
+        window = ["key", "start_ms", "end_ms"]
+        fields = (
+            window[:2] if hasattr(codec, "end_of") else window
+        )  # of a fixed length: the end follows from the start
+        if len(names) == len(window):  # other names are read by their place
+            read = [name if name in window else window[at] for at, name in enumerate(names)]
+    lacking = [name for name in fields if name not in read]
+    if lacking and {*read} <= {*fields, *(["end_ms"] if "start_ms" in fields else [])}:
         raise ConfigurationError(
             f"the key columns {list(names)} lack {lacking} of the keys: rows of several keys would be one row, and the "
-            "deletion of one would delete it. Name all fields of the keys in key="
+            "deletion of one would delete it. Name all fields of the keys in key=, or give functions: "
+            "key={'column': lambda key: ...}"
         )
 
 

@@ -4,7 +4,7 @@ None is no number, and is skipped, as SQL skips NULL. NaN is greater than any ot
 infinities of both signs, is NaN: so does Spark.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from itertools import compress
 from math import nan
@@ -14,33 +14,43 @@ T = TypeVar("T")
 
 # The operators round to the digits of the thread's context, which are 28, and the sum would depend on the order.
 _EXACT = Context(prec=1_000, traps=[Inexact, InvalidOperation])
+_DECIMALS = frozenset({Decimal, int, bool})
+_JOINED = frozenset({str, bytes, list, tuple})
 
 
 def plus(one: Any, other: Any) -> Any:
     """Return the sum of two numbers."""
-    made = one + other
-    if type(made) is Decimal:
-        made = _EXACT.add(one, other)
+    made = _of_decimals(_EXACT.add, one, other) if Decimal in (type(one), type(other)) else one + other
     return made if made == made else nan  # noqa: PLR0124 - NaN alone differs from itself; one NaN, as its bits depend on the order
 
 
 def minus(one: Any, other: Any) -> Any:
     """Return the difference of two numbers."""
-    made = one - other
-    return _EXACT.subtract(one, other) if type(made) is Decimal else made
+    return _of_decimals(_EXACT.subtract, one, other) if Decimal in (type(one), type(other)) else one - other
+
+
+def _of_decimals(exact: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    if not {type(one), type(other)} <= _DECIMALS:
+        return one + other if exact == _EXACT.add else one - other  # by the other's class, or an error
+    try:
+        return exact(one, other)
+    except Inexact:
+        raise ValueError(
+            "a sum of decimals has more than 1,000 digits: round the numbers to the digits that count"
+        ) from None
 
 
 def alone(number: Any) -> Any:
-    """Return the sum of one number: of a boolean 0 or 1, as if it were added to another number.
+    """Return the sum of one number: of a boolean 0 or 1, of an enum its number, as if it were added to another number.
 
     Raises:
         TypeError: It is a text or a list, which `+` would join with the next one.
     """
-    if isinstance(number, str | bytes | list | tuple):
+    if type(number) in _JOINED:
         raise TypeError(
             f"a sum of a {type(number).__name__}, {number!r:.100}: take a number from the value, as by int() or Decimal()"
         )
-    return int(number) if isinstance(number, bool) else number
+    return int(number) if isinstance(number, int) else number  # also of an enum's member
 
 
 def least(one: Any, other: Any) -> Any:

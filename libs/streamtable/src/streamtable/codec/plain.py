@@ -1,6 +1,9 @@
 """Codecs without a schema: `String`, `Bytes`, `Long`, `Json`. Keys are one of the first three."""
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
 from typing import Any, TypeVar, cast
@@ -21,6 +24,7 @@ T = TypeVar("T")
 _LONG = Struct(">q")
 _NEGATIVE = b"\x80"
 """The first bytes of the range of negative numbers."""
+_DECLARED = (Decimal, date, time, timedelta, bytes, set, frozenset)
 _JSON_OPTIONS = (
     orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
@@ -33,9 +37,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, RecordKey) or (avro_branch_of(value) is not None and isinstance(value, dict | str)):
         return dict(value) if isinstance(value, dict) else str(value)
     kind = type(value).__name__
+    declared = isinstance(value, _DECLARED) or is_dataclass(value)
+    typed = f"; or choose a codec that declares it: Typed({kind}), or Typed of a type with such a field"
     raise TypeError(
-        f"Type is not JSON serializable: {kind}. Write it as a text, a number, a list or a dict; or choose a codec that declares it: "
-        f"Typed({kind}), or Typed of a type with such a field"
+        f"Type is not JSON serializable: {kind}. Write it as a text, a number, a list or a dict{typed if declared else ''}"
     )
 
 

@@ -163,6 +163,9 @@ class Output(Edge[object, object]):
     watermarks: bool = False
     event_times: bool = False
 
+    def __post_init__(self) -> None:
+        check_kind(self.stream, "Output", Stream)
+
 
 @dataclass(frozen=True)
 class Fed(Edge[object, object]):

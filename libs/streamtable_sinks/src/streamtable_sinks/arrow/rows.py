@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -150,6 +150,10 @@ def _same(given: Any, found: Any) -> bool:
     if isinstance(found, list | tuple):
         parts = list(given.items() if isinstance(given, Mapping) else given)
         return len(parts) == len(found) and all(map(_same, parts, found))
+    if isinstance(given, datetime) and isinstance(found, datetime) and given.tzinfo and found.tzinfo:
+        return given.astimezone(UTC) == found.astimezone(
+            UTC
+        )  # in a repeated hour, none equals one of another zone
     if isinstance(given, float) and isinstance(found, float):
         return given == found or not math.isinf(found)
     return bool(given == found or (type(given) is int and isinstance(found, date | time | timedelta)))

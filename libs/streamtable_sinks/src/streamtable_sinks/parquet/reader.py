@@ -52,13 +52,25 @@ def read_rows(where: str | Path | ObjectStore, *, sink: str | None = None) -> pa
     try:
         made = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
         for each in {field for table in tables for field in table.schema}:
-            one, other = str(each.type), str(made.schema.field(each.name).type)
-            # Arrow makes floats of decimals, and bytes of texts.
-            if any(one.count(kind) > other.count(kind) for kind in ("decimal", "string")):
-                raise pa.ArrowTypeError(f"column {each.name!r} is {one} in one, and would be {other}")
+            if _lost(each.type, other := made.schema.field(each.name).type):
+                raise pa.ArrowTypeError(f"column {each.name!r} is {each.type} in one, and would be {other}")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ConfigurationError(f"no type has all values, read committed_files singly: {error}") from error
     return made
+
+
+def _lost(one: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether a type loses values of another one: Arrow makes floats of decimals, and bytes of texts."""
+    if pa.types.is_struct(one):
+        return any(_lost(each.type, other.field(each.name).type) for each in one)
+    if pa.types.is_map(one):
+        return _lost(one.item_type, other.item_type)
+    if pa.types.is_list(one) or pa.types.is_large_list(one):
+        return _lost(one.value_type, other.value_type)
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    return (pa.types.is_decimal(one) and not pa.types.is_decimal(other)) or (
+        any(is_text(one) for is_text in texts) and not any(is_text(other) for is_text in texts)
+    )
 
 
 def read_file(store: ObjectStore, path: str) -> pa.Table:

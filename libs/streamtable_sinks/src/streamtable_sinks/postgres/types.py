@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import partial
 from struct import pack, unpack
 from typing import Any, Final
+from uuid import UUID
 
 import psycopg
 
@@ -33,6 +34,7 @@ _EXAMPLES: Final[Mapping[str, Any]] = {
 """Values of types of the source: a column that would change one of them changes nearly all."""
 _MODIFIER: Final = re.compile(r" ?\(([^)]*)\)")
 """The digits of a type, such as `(10,2)`."""
+_NO_TEXTS: Final = (bool, bytes, bytearray, memoryview, psycopg.Binary, list, tuple)
 
 
 @dataclass(frozen=True)
@@ -82,18 +84,20 @@ def keeping(kind: str) -> Callable[[Any], bool] | None:
     PostgreSQL reads each value from its text, and cuts what the type has no place for. A float is rounded to the digits of any type.
     """
     base, found = _MODIFIER.sub("", kind), _MODIFIER.search(kind)
-    size = int(found[1].rpartition(",")[2]) if found else math.inf
     if kind.endswith("[]"):
         part = keeping(kind[:-2])
-        return part and partial(_keeps_parts, part, kind in {"text[]", "character varying[]"})
-    return partial(_CHECKS[base], size) if base in _CHECKS else None
+        return part and partial(_keeps_parts, part, _CHECKS.get(base[:-2]) in {_keeps_text, _keeps_bytes})
+    if base not in _CHECKS or kind == "numeric":
+        return None
+    return partial(_CHECKS[base], int(found[1].rpartition(",")[2]) if found else math.inf)
 
 
 def changed(needed: Sequence[Column], there: Mapping[str, Column]) -> Iterator[tuple[str, str, str]]:
     """Yield the columns whose type changes the values of the source, with that type, and with the source's."""
     for name, kind in ((each.name, each.type) for each in needed if each.name in there):
         keeps, example = keeping(there[name].type), _EXAMPLES.get(_MODIFIER.sub("", kind))
-        if keeps is not None and example is not None and not keeps(example):
+        literal = kind == "text" and there[name].type.endswith("[]")  # of an array: its parts decide
+        if keeps is not None and example is not None and not literal and not keeps(example):
             yield name, there[name].type, kind
 
 
@@ -126,7 +130,22 @@ def _shown_by_real(number: float) -> str:
 
 
 def _keeps_text(longest: float, value: Any) -> bool:
-    return not isinstance(value, bool | bytes | bytearray | list | tuple) and len(str(value)) <= longest
+    if type(value) is str:
+        return len(value) <= longest
+    return not isinstance(value, _NO_TEXTS) and len(_sent(value)) <= longest
+
+
+def _keeps_padded(longest: float, value: Any) -> bool:
+    return _keeps_text(longest, value.rstrip(" ") if type(value) is str else value)
+
+
+def _keeps_bytes(_: float, value: Any) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview | psycopg.Binary)
+
+
+def _sent(value: Any) -> str:
+    """Return the text that the client sends for a value."""
+    return value.hex if isinstance(value, UUID) else value if isinstance(value, str) else str(value)
 
 
 def _keeps_parts(keeps: Callable[[Any], bool], as_text: bool, value: Any) -> bool:  # noqa: FBT001 - of a partial
@@ -137,9 +156,10 @@ def _keeps_parts(keeps: Callable[[Any], bool], as_text: bool, value: Any) -> boo
 
 
 def _keeps_time(base: str, digits: float, value: Any) -> bool:
-    if isinstance(value, str) and value not in {"", "infinity", "-infinity"}:
+    if isinstance(value, str) and value.lower() not in {"", "infinity", "-infinity"}:
+        iso = re.sub(r"(?<=[-T :])(\d)(?=[-T :]|$)", r"0\1", re.sub(r" (UTC|GMT)$", "Z", value))
         try:
-            read = (time if base.startswith("time ") else datetime).fromisoformat(value)
+            read = (time if base.startswith("time ") else datetime).fromisoformat(iso)
         except ValueError:
             return False  # PostgreSQL refuses it, or knows the form and may drop a part
         return not re.search(r"[.,]\d{6,}[1-9]", value) and _keeps_time(base, digits, read)
@@ -155,11 +175,11 @@ def _keeps_time(base: str, digits: float, value: Any) -> bool:
 
 
 _CHECKS: Final[Mapping[str, Callable[[float, Any], bool]]] = {
-    "numeric": _keeps_digits, "money": lambda _, value: _keeps_digits(2, value),
+    "numeric": _keeps_digits, "money": lambda _, value: _keeps_digits(2, value.strip("$ ") if isinstance(value, str) else value),
     "real": partial(_keeps_number, _shown_by_real), "double precision": partial(_keeps_number, repr),
-    "text": _keeps_text, "character varying": _keeps_text, "character": _keeps_text,
-    "name": lambda _, value: len(str(value).encode()) <= 63, '"char"': lambda _, value: len(str(value).encode()) <= 1,  # noqa: PLR2004
-    "bytea": lambda _, value: isinstance(value, bytes | bytearray | memoryview | psycopg.Binary),
+    "text": _keeps_text, "character varying": _keeps_text, "character": _keeps_padded,
+    "name": lambda _, value: len(_sent(value).encode()) <= 63, '"char"': lambda _, value: len(_sent(value).encode()) <= 1,  # noqa: PLR2004
+    "bytea": _keeps_bytes,
     "interval": lambda digits, value: not isinstance(value, timedelta) or not value.microseconds % 10 ** (6 - min(digits, 6)),
     "oid": lambda _, value: not str(value).startswith("-"),
     **{base: partial(_keeps_time, base) for base in ("date", _ZONED, _LOCAL, _TIME, "time with time zone")},

@@ -10,6 +10,7 @@ import structlog
 
 from streamtable.base.event_time import NO_TIME
 from streamtable.base.limited_log import LimitedLog
+from streamtable.base.mapped import check_results
 from streamtable.base.message import MadeMessage
 from streamtable.base.types import RecordBatch
 from streamtable.engine.calls.handlers import NOT_THE_RECORDS_FAULT, HandlerCalls
@@ -109,7 +110,8 @@ class DueState:
         if not self.due.keep:
             self.delete(key for (key, _, _), _ in there)  # a chunk names rows that are gone, too
         if there:
-            self.due.handler(self.rows)
+            handler: Any = self.due.handler
+            check_results([handler(self.rows)])
         return len(entries)
 
     def delete(self, keys: Iterable[bytes]) -> None:

@@ -77,7 +77,8 @@ class TimerCalls:
                 context.stand(record, 0, self._group.key.decode(pending.raw_key))
                 context.stand_at_row(pending.raw_key, context.key)
                 made = self._handlers[timer.name](context, timer.payload.decode(payload_of(data)))
-                check_results([made])
+                if made is not None:
+                    check_results([made])
                 if self._disturbed:
                     return number
         finally:

@@ -262,7 +262,8 @@ class Dispatcher:
         def call() -> None:
             old = handled.last(edge, key)
             handled.handled(edge.table.name, key, records.values[index])
-            check_results([handler(self._context, RowChange(old, row))])
+            if (made := handler(self._context, RowChange(old, row))) is not None:
+                check_results([made])
 
         before, failures = handled.uncommitted(edge.table.name, key), self.calls.failures
         goes_on = self.calls.attempt(edge.on_error, records, index, call)
@@ -357,8 +358,8 @@ class Dispatcher:
             call = partial(handler, self._context, progress.argument)
             if row_by_row:
                 self.calls.row(visit.on_error, record, raw, call)
-            else:
-                check_results([call()])
+            elif (made := call()) is not None:
+                check_results([made])
             self._calls_of_rows += 1
         next_ = progress.went_on(cursor, len(keys), done=done)
         self.outgoing.add(
