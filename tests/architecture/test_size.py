@@ -16,42 +16,42 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_262,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_284,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500
     "libs/exactjson": 635,
     "libs/streamtable_codecs": 1_450,
     "libs/streamtable_supervisor": 542,  # aim 500
-    "libs/streamtable_cli": 3_663,  # aim 3,200
+    "libs/streamtable_cli": 3_666,  # aim 3,200
     "libs/streamtable_query": 1_607,
     "libs/streamtable_native": 216,
-    "libs/microbatch": 3_295,  # aim 3,000
+    "libs/microbatch": 3_297,  # aim 3,000
     "libs/servicekit": 5_972,  # aim 6,000
-    "libs/streamtable_sinks": 2_521,
-    "libs/streamtable_capture": 1_857,
+    "libs/streamtable_sinks": 2_554,
+    "libs/streamtable_capture": 1_858,
     "spark": 4_392,  # aim 3,200
     "services/click_count": 481,  # aim 300
     "services/user_status": 420,  # aim 380
-    "libs/streamtable_calls": 1_556,  # aim 600
+    "libs/streamtable_calls": 1_558,  # aim 600
     "services/console": 1_927,  # aim 1,700
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 PACKAGE_STATEMENTS_MAX = {
-    "libs/streamtable": 18_239,
+    "libs/streamtable": 18_260,
     "libs/streamtable_admin": 1_861,
     "libs/exactjson": 574,
     "libs/streamtable_codecs": 1_218,
     "libs/streamtable_supervisor": 452,
-    "libs/streamtable_cli": 2_410,
+    "libs/streamtable_cli": 2_413,
     "libs/streamtable_query": 1_220,
     "libs/streamtable_native": 174,
-    "libs/microbatch": 2_496,
+    "libs/microbatch": 2_498,
     "libs/servicekit": 4_787,
-    "libs/streamtable_sinks": 2_109,
-    "libs/streamtable_capture": 1_517,
+    "libs/streamtable_sinks": 2_135,
+    "libs/streamtable_capture": 1_521,
     "spark": 3_453,
     "services/click_count": 241,
     "services/user_status": 242,
-    "libs/streamtable_calls": 1_296,
+    "libs/streamtable_calls": 1_298,
     "services/console": 1_512,
 }
 """Statements of a package at most; docs/explanation/repository.md says what takes them. Lower a number whenever it shrinks."""
