@@ -16,7 +16,7 @@ from streamtable.handlers.state_table import StateRows
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 22_284,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
+    "libs/streamtable": 22_283,  # aim 17,500, with flows: see docs/explanation/repository.md for what takes the lines
     "libs/streamtable_admin": 2_398,  # aim 1,500
     "libs/exactjson": 635,
     "libs/streamtable_codecs": 1_450,
@@ -36,7 +36,7 @@ PACKAGE_LINES_MAX = {
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 PACKAGE_STATEMENTS_MAX = {
-    "libs/streamtable": 18_260,
+    "libs/streamtable": 18_261,
     "libs/streamtable_admin": 1_861,
     "libs/exactjson": 574,
     "libs/streamtable_codecs": 1_218,

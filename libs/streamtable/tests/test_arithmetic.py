@@ -291,6 +291,15 @@ def test_types_with_an_addition_of_their_own_and_enums_of_numbers_have_sums() ->
     assert type(alone(Size.SMALL)) is int
 
 
+class Price(Decimal):
+    """A decimal by another name, with no addition of its own."""
+
+
+@pytest.mark.parametrize("other", [Price("1E-30"), Decimal("1E-30")])
+def test_sums_of_subclasses_of_decimals_and_integers_have_all_digits(other: Decimal) -> None:
+    assert str(plus(Price(1), other)) == str(plus(Size.SMALL, other)) == "1." + "0" * 29 + "1"
+
+
 @pytest.mark.parametrize("aggregate", [Sum, Mean])
 @pytest.mark.parametrize("given_", ["12", b"12", [1], (1,)])
 def test_a_sum_of_texts_or_lists_is_refused_at_the_first_one(aggregate: Any, given_: Any) -> None:

@@ -14,30 +14,30 @@ T = TypeVar("T")
 
 # The operators round to the digits of the thread's context, which are 28, and the sum would depend on the order.
 _EXACT = Context(prec=1_000, traps=[Inexact, InvalidOperation])
-_DECIMALS = frozenset({Decimal, int, bool})
+_KINDS = (Decimal, int)
 _JOINED = frozenset({str, bytes, list, tuple})
 
 
 def plus(one: Any, other: Any) -> Any:
-    """Return the sum of two numbers."""
-    made = _of_decimals(_EXACT.add, one, other) if Decimal in (type(one), type(other)) else one + other
+    """Return the sum of two numbers. Raises `ValueError` for decimals whose sum has more than 1,000 digits."""
+    made = one + other
+    if type(made) is Decimal:
+        made = _exact(_EXACT.add, one, other, made)
     return made if made == made else nan  # noqa: PLR0124 - NaN alone differs from itself; one NaN, as its bits depend on the order
 
 
 def minus(one: Any, other: Any) -> Any:
-    """Return the difference of two numbers."""
-    return _of_decimals(_EXACT.subtract, one, other) if Decimal in (type(one), type(other)) else one - other
+    """Return the difference of two numbers. Raises like `plus`."""
+    made = one - other
+    return _exact(_EXACT.subtract, one, other, made) if type(made) is Decimal else made
 
 
-def _of_decimals(exact: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    if not {type(one), type(other)} <= _DECIMALS:
-        return one + other if exact == _EXACT.add else one - other  # by the other's class, or an error
+def _exact(operation: Callable[[Any, Any], Decimal], one: Any, other: Any, made: Decimal) -> Decimal:
+    """Return what an operator has made of two numbers with all digits; as it is for a class with an operator of its own."""
     try:
-        return exact(one, other)
+        return operation(one, other) if isinstance(one, _KINDS) and isinstance(other, _KINDS) else made
     except Inexact:
-        raise ValueError(
-            "a sum of decimals has more than 1,000 digits: round the numbers to the digits that count"
-        ) from None
+        raise ValueError("a sum of decimals has more than 1,000 digits: round the numbers first") from None
 
 
 def alone(number: Any) -> Any:

@@ -28,7 +28,7 @@ def called(function: Function, records: Columns, *, with_key: bool) -> list[Any]
 
 def filter_values(predicate: Function, *, with_key: bool) -> Step:
     checked_function(predicate, "the predicate of filter()")
-    return lambda _, records: records.only(_told(called(predicate, records, with_key=with_key)))
+    return lambda _, records: records.only(_checked(called(predicate, records, with_key=with_key)))
 
 
 def map_values(function: Function, *, with_key: bool) -> Step:
@@ -58,7 +58,7 @@ def peek(function: Function) -> Step:
     checked_function(function, "the function of peek()")
 
     def step(_: Scope, records: Columns) -> Columns:
-        _told(mapped(function, records.keys, records.values))
+        _checked(mapped(function, records.keys, records.values))
         return records.with_values(records.values)  # the values may have been changed in place
 
     return step
@@ -77,7 +77,7 @@ def branches(predicates: Sequence[Function]) -> tuple[Step, Sequence[Step]]:
         marks = [len(predicates)] * len(values)
         left: Sequence[int] = range(len(values))
         for branch, predicate in enumerate(predicates):
-            hits = _told(mapped(predicate, [values[index] for index in left]))
+            hits = _checked(mapped(predicate, [values[index] for index in left]))
             for index, hit in zip(left, hits, strict=True):
                 if hit:
                     marks[index] = branch
@@ -105,7 +105,7 @@ def process(handler: Function) -> Step:
     return step
 
 
-def _told(results: list[Any]) -> list[Any]:
+def _checked(results: list[Any]) -> list[Any]:
     """Return the results of a predicate. Raises `GraphError` for a generator, which would be true and do nothing."""
     check_results(results)
     return results
